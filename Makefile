@@ -1,0 +1,74 @@
+# `make help` lists the words. A fresh machine needs Python 3.11 or newer and make, nothing else.
+
+VENV ?= .venv
+BIN = $(VENV)/bin
+NEWEST_VENV ?= .venv-newest
+WHEEL_VENV ?= .venv-wheel
+ARGS ?=
+TARGET ?=
+
+# The first Python that is new enough; `make PYTHON=/path/to/python3 ...` overrides it.
+find_python = for p in python3 python3.11 python3.12 python3.13 python3.14; do \
+	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; exit; }; done
+PYTHON ?= $(shell $(find_python))
+
+PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
+installed = $(VENV)/.installed-
+
+.DEFAULT_GOAL := help
+.PHONY: help check test test-thorough test-newest format lint types docs bench wheel clean
+.NOTPARALLEL:
+
+help: ## list the words
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' Makefile
+
+check: $(installed)test ## judge the implementations shipped here, or TARGET=pkg.module:name
+	$(BIN)/moe-ref check $(TARGET) $(ARGS)
+
+test: $(installed)test ## the test suite, under 10 minutes on two cores; ARGS= goes to pytest
+	$(BIN)/python -m pytest $(ARGS)
+
+test-thorough: $(installed)test ## every test, with many more examples
+	$(BIN)/python -m pytest -m "" --hypothesis-profile=thorough $(ARGS)
+
+test-newest: ## the quick tests under the newest Python found, hence the newest JAX
+	@python=$$(.ci/newest-python) || { echo "test-newest: skipped, $$python"; exit 0; }; \
+	$(MAKE) --no-print-directory test VENV=$(NEWEST_VENV) PYTHON="$$python" \
+		ARGS='-m "not slow and not thorough" $(ARGS)'
+
+format: $(installed)lint ## rewrite the source in the house style
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format --quiet .
+
+lint: $(installed)lint ## style, likely bugs, and the direction of imports
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/lint-imports
+
+types: $(installed)lint ## static types of src
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+docs: $(installed)docs ## the documentation site, in site/
+	$(BIN)/properdocs build --quiet --strict -f mkdocs.yml
+
+bench: $(installed)bench ## measure against peers; needs torch and transformers
+	$(BIN)/python -m benchmarks $(ARGS)
+
+wheel: $(VENV)/bin/python ## build the wheel, install it alone, use it from an empty folder
+	rm -rf dist $(WHEEL_VENV)
+	$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv $(WHEEL_VENV)
+	$(WHEEL_VENV)/bin/python -m pip --disable-pip-version-check --quiet install \
+		--constraint constraints.txt dist/*.whl
+	$(WHEEL_VENV)/bin/python -I .ci/check_wheel.py
+
+clean: ## remove what the other words made
+	rm -rf $(VENV) $(NEWEST_VENV) $(WHEEL_VENV) dist site moe-ref-report*
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(installed)%: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) --editable '.[$*]'
+	@touch $@
