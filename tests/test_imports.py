@@ -5,8 +5,9 @@ import pkgutil
 import subprocess
 import sys
 
-import moe_ref
 import pytest
+
+import moe_ref
 
 HEAVY = {"hypothesis", "pytest", "chex", "torch", "matplotlib"}
 
@@ -16,7 +17,6 @@ import jax
 def config():
     return {name: repr(value) for name, value in jax.config.values.items()}
 before = config()
-import moe_ref
 after = config()
 from jax._src import xla_bridge
 print(json.dumps({
