@@ -5,9 +5,47 @@ Each family file holds `PRESETS`, a dict name -> LayerSpec.
 
 from moe_ref._errors import require_choice
 from moe_ref.spec._layer import LayerSpec
-from moe_ref.spec.presets import _deepseek
+from moe_ref.spec.presets import (
+    _dbrx,
+    _deepseek,
+    _ernie,
+    _glm4,
+    _gpt_oss,
+    _granite,
+    _jamba,
+    _jetmoe,
+    _laguna,
+    _lfm2,
+    _llama4,
+    _longcat,
+    _minimax,
+    _mixtral,
+    _nemotron,
+    _olmoe,
+    _qwen,
+    _switch,
+)
 
-_FAMILIES = (_deepseek,)
+_FAMILIES = (
+    _dbrx,
+    _deepseek,
+    _ernie,
+    _glm4,
+    _gpt_oss,
+    _granite,
+    _jamba,
+    _jetmoe,
+    _laguna,
+    _lfm2,
+    _llama4,
+    _longcat,
+    _minimax,
+    _mixtral,
+    _nemotron,
+    _olmoe,
+    _qwen,
+    _switch,
+)
 _PRESETS: dict[str, LayerSpec] = {
     name: spec for family in _FAMILIES for name, spec in family.PRESETS.items()
 }
