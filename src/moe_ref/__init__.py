@@ -1,5 +1,6 @@
 """What a Mixture-of-Experts layer computes, and whether your kernel computes it."""
 
+from moe_ref import routing as routing
 from moe_ref import spec as spec
 
 __version__ = "0.1.0"

@@ -1,0 +1,58 @@
+"""One expert network over its rows, whatever multiplies the matrices."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from moe_ref._numerics import accumulator_dtype
+from moe_ref.experts._activation import activation
+from moe_ref.experts._experts import Experts
+from moe_ref.spec import ExpertSpec
+
+Matmul = Callable[[Array, Array], Array]
+
+
+def feed_forward(
+    x: Float[Array, "*rows d_expert"],
+    experts: Experts,
+    *,
+    spec: ExpertSpec,
+    matmul: Matmul,
+    weights: Float[Array, "*rows 1"] | None = None,
+    weight_site: Literal["output", "hidden", "input"] = "output",
+) -> Float[Array, "*rows d_expert"]:
+    r"""Two matrix products with an activation between them.
+
+    $$h = \mathrm{act}(x W_{in} + b_{in}), \qquad y = h W_{out} + b_{out}$$
+
+    Args:
+        x: rows, each belonging to one expert.
+        experts: parameters.
+        spec: the expert.
+        matmul: multiplies rows with the weight of their expert, `(rows, weight) -> rows`, with a
+            float32 result at least; what it does with unfilled rows is its business.
+        weights: routing weight of each row, for `weight_site` `hidden` and `input`.
+        weight_site: see `LayerSpec.weight_site`; `output` leaves the weights to the combine.
+
+    Returns:
+        Rows in the accumulator's dtype: gate, up and output are not rounded, the hidden layer is
+        rounded once, to the dtype of `x`.
+    """
+    wide = accumulator_dtype(x.dtype)
+    ones = jnp.ones((*x.shape[:-1], 1), x.dtype)
+    at_hidden = weights.astype(wide) if weights is not None and weight_site == "hidden" else None
+    if weights is not None and weight_site == "input":
+        x = (x.astype(wide) * weights.astype(wide)).astype(x.dtype)
+    projected = matmul(x, experts.w_in)
+    if experts.b_in is not None:
+        projected = projected + matmul(ones, experts.b_in[..., None, :])
+    hidden = activation(projected, spec=spec)
+    if at_hidden is not None:
+        hidden = hidden * at_hidden
+    output = matmul(hidden.astype(x.dtype), experts.w_out)
+    if experts.b_out is not None:
+        bias = matmul(ones, experts.b_out[..., None, :])
+        output = output + (bias if at_hidden is None else bias * at_hidden)
+    return output

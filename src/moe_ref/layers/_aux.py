@@ -1,0 +1,34 @@
+"""What a layer reports beside its output."""
+
+import equinox as eqx
+from jaxtyping import Array, Float, Int
+
+from moe_ref.routing import Routing
+
+
+class Losses(eqx.Module):
+    """Auxiliary losses, unweighted: multiply by your coefficient and add to the loss.
+
+    Attributes:
+        balance: `routing.balance_loss` with `divide_by_k=True`: 1 at balance.
+        z: `routing.z_loss`.
+    """
+
+    balance: Float[Array, ""]
+    z: Float[Array, ""]
+
+
+class Aux(eqx.Module):
+    """What happened to the tokens.
+
+    Attributes:
+        routing: experts, weights, scores and logits.
+        load: slots routed to each expert (zero experts last), before dropping.
+        kept: slots each expert processed.
+        losses: auxiliary losses.
+    """
+
+    routing: Routing
+    load: Int[Array, " choices"]
+    kept: Int[Array, " choices"]
+    losses: Losses

@@ -1,0 +1,39 @@
+"""The interface of a way to execute the routed experts."""
+
+import abc
+
+import equinox as eqx
+from jaxtyping import Array, Bool, Float, Int
+
+from moe_ref.experts import Experts
+from moe_ref.spec import LayerSpec
+
+
+class Execution(eqx.Module):
+    """Computes $\\sum_j w_j\\,\\mathrm{expert}_{id_j}(x)$ for every token.
+
+    A new way to execute a layer is a subclass; the layer calls it once.
+    """
+
+    @abc.abstractmethod
+    def __call__(
+        self,
+        x: Float[Array, "tokens d_expert"],
+        ids: Int[Array, "tokens k"],
+        weights: Float[Array, "tokens k"],
+        experts: Experts,
+        *,
+        spec: LayerSpec,
+    ) -> tuple[Float[Array, "tokens d_expert"], Bool[Array, "tokens k"]]:
+        """Run the experts.
+
+        Args:
+            x: what the experts read.
+            ids: expert of each slot; ids outside [0, num_experts) contribute nothing here.
+            weights: weight of each slot.
+            experts: parameters.
+            spec: the layer.
+
+        Returns:
+            The sums in float32 at least, not yet rounded, and which slots were processed.
+        """

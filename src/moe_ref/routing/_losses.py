@@ -1,0 +1,84 @@
+"""Auxiliary losses."""
+
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Bool, Float
+
+from moe_ref._numerics import accumulator_dtype
+from moe_ref._typing import checked
+from moe_ref.routing._load import expert_load
+from moe_ref.routing._routing import Routing
+from moe_ref.routing._scores import softmax
+from moe_ref.spec import RouterSpec
+
+
+@checked
+def balance_loss(
+    routing: Routing,
+    *,
+    spec: RouterSpec,
+    mask: Bool[Array, " tokens"] | None = None,
+    divide_by_k: bool = True,
+) -> Float[Array, ""]:
+    r"""Load-balancing loss of one layer over one batch.
+
+    $$E \sum_e f_e P_e, \quad f_e = \frac{n_e}{T k}, \quad
+      P_e = \frac{1}{T} \sum_t \frac{s_{te}}{\sum_{e'} s_{te'}}$$
+
+    with $n_e$ the counts before dropping. Sigmoid and sqrt-softplus scores are normalised to sum
+    to 1 per token; for `none` and `softmax_selected` P is the softmax of the logits.
+
+    Args:
+        routing: result of `route`.
+        spec: `score` is read.
+        mask: True for real tokens.
+        divide_by_k: True: 1 at balance (Megatron-LM, MegaBlocks). False: k at balance
+            (transformers).
+
+    Returns:
+        A float32 scalar at least; 0, with zero gradient, if every token is padding.
+
+    References:
+        Fedus et al., Switch Transformers, 2022, equation 4.
+    """
+    wide = accumulator_dtype(routing.scores.dtype)
+    if spec.score in ("none", "softmax_selected"):
+        probabilities = softmax(routing.logits.astype(wide))
+    else:
+        scores = routing.scores.astype(wide)
+        total = jnp.sum(scores, axis=-1, keepdims=True)
+        probabilities = scores / jnp.where(total == 0, jnp.ones_like(total), total)
+    tokens, choices = probabilities.shape
+    counts = expert_load(routing.experts, num_experts=choices).astype(wide)
+    real = jnp.asarray(tokens if mask is None else jnp.sum(mask), wide)
+    if mask is not None:
+        probabilities = jnp.where(mask[:, None], probabilities, jnp.zeros_like(probabilities))
+    real = jnp.maximum(real, 1)
+    fractions = counts / (real * (spec.k if divide_by_k else 1))
+    return choices * jnp.sum(fractions * jnp.sum(probabilities, axis=0) / real)
+
+
+@checked
+def z_loss(
+    logits: Float[Array, "tokens choices"], *, mask: Bool[Array, " tokens"] | None = None
+) -> Float[Array, ""]:
+    r"""Router z-loss: $\frac{1}{T} \sum_t \left(\log \sum_e e^{l_{te}}\right)^2$.
+
+    Args:
+        logits: raw router logits.
+        mask: True for real tokens.
+
+    Returns:
+        A float32 scalar at least; 0, with zero gradient, if every token is padding.
+
+    References:
+        Zoph et al., ST-MoE, 2022, equation 5.
+    """
+    logits = logits.astype(accumulator_dtype(logits.dtype))
+    if mask is not None:
+        logits = jnp.where(mask[:, None], logits, jnp.zeros_like(logits))
+    squares = jnp.square(logsumexp(logits, axis=-1))
+    if mask is None:
+        return jnp.sum(squares) / max(logits.shape[0], 1)
+    squares = jnp.where(mask, squares, jnp.zeros_like(squares))
+    return jnp.sum(squares) / jnp.maximum(jnp.sum(mask), 1).astype(squares.dtype)
