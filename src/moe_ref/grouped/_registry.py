@@ -1,0 +1,37 @@
+"""The table of implementations: a new one is a file beside this and a row here."""
+
+import jax
+
+from moe_ref._errors import require_choice
+from moe_ref.grouped import _blocked, _loop, _xla
+from moe_ref.grouped._kernel import Kernel
+
+KERNELS: dict[str, Kernel] = {
+    "loop": _loop.KERNEL,
+    "xla": _xla.KERNEL,
+    "blocked": _blocked.KERNEL,
+}
+
+# Fastest implementation of each backend; "blocked" for the others.
+FASTEST = {"tpu": "xla"}
+
+
+def implementations() -> tuple[str, ...]:
+    """Names that `grouped_matmul(..., implementation=)` takes beside "auto".
+
+    Example:
+        ```python
+        from moe_ref import grouped
+
+        assert "blocked" in grouped.implementations()
+        ```
+    """
+    return tuple(KERNELS)
+
+
+def resolve(implementation: str) -> str:
+    """Name of a kernel: "auto" becomes the fastest one of the default backend."""
+    require_choice(implementation, "implementation", ("auto", *KERNELS))
+    if implementation == "auto":
+        return FASTEST.get(jax.default_backend(), "blocked")
+    return implementation
