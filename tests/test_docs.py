@@ -7,6 +7,7 @@ import re
 import textwrap
 from pathlib import Path
 
+import jax
 import pytest
 
 import moe_ref
@@ -19,9 +20,9 @@ DOCUMENTED = {name for page in PAGES for name in DIRECTIVE.findall(page.read_tex
 
 
 def _public():
-    """Yield (dotted name, object) for whatever a public subpackage exports."""
+    """Yield (dotted name, object) for whatever a public subpackage exports; cli is a command."""
     for info in pkgutil.iter_modules(moe_ref.__path__, "moe_ref."):
-        if info.ispkg and not info.name.split(".")[-1].startswith("_"):
+        if info.ispkg and info.name != "moe_ref.cli":
             module = importlib.import_module(info.name)
             for name, value in vars(module).items():
                 if not name.startswith("_") and not inspect.ismodule(value):
@@ -42,9 +43,11 @@ def _docstring_examples(value):
 
 
 def _run(blocks, name):
+    """Run the blocks one after the other, with the number of bits that a reader has."""
     namespace = {"__name__": "example"}
-    for i, block in enumerate(blocks):
-        exec(compile(block, f"<{name}, example {i + 1}>", "exec"), namespace)
+    with jax.enable_x64(False):
+        for i, block in enumerate(blocks):
+            exec(compile(block, f"<{name}, example {i + 1}>", "exec"), namespace)
 
 
 @pytest.mark.parametrize("name", PUBLIC)
