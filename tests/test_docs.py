@@ -64,6 +64,7 @@ def test_pages_name_only_what_is_public():
     assert set(PUBLIC) >= DOCUMENTED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if _examples(page.read_text())],
