@@ -22,8 +22,8 @@ installed = $(VENV)/.installed-
 help: ## list the words
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' Makefile
 
-check: $(installed)test ## judge the implementations shipped here, or TARGET=pkg.module:name
-	$(BIN)/moe-ref check $(TARGET) $(ARGS)
+check: $(installed)test ## judge what is shipped here, or TARGET=module:name ARGS="--op OP"
+	$(BIN)/moe-ref check $(TARGET) --html moe-ref-report.html $(ARGS)
 
 test: $(installed)test ## the test suite, under 10 minutes on two cores; ARGS= goes to pytest
 	$(BIN)/python -m pytest $(ARGS)
