@@ -35,7 +35,7 @@ def checked(function: F) -> F:
         try:
             return inner(*args, **kwargs)
         except TypeCheckError as error:
-            raise ValueError(_concise(function.__name__, str(error))) from None
+            raise ValueError(_concise(function.__qualname__, str(error))) from None
 
     return wrapper  # pyright: ignore[reportReturnType]
 
@@ -45,7 +45,7 @@ def _concise(name: str, message: str) -> str:
     actual, expected = _ACTUAL.search(message), _EXPECTED.search(message)
     if argument is None or actual is None or expected is None:
         return f"{name}: {message.strip()}"
-    wanted = re.sub(r"\b(?:jaxlib\._jax\.|jax\.)Array\b", "Array", expected.group(1))
+    wanted = re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", expected.group(1))
     axes = ", ".join(_AXES.findall(message))
     with_axes = f" where {axes}" if axes else ""
     return f"{name}: `{argument.group(1)}` must be {wanted}{with_axes}; got {actual.group(1)}."

@@ -1,0 +1,110 @@
+"""What is judged: a callable, the operation it claims to be, and what it declares."""
+
+import dataclasses
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from moe_ref._errors import require_choice
+from moe_ref.conformance._operations import OPERATIONS, apply_layer
+from moe_ref.grouped import grouped_matmul
+from moe_ref.layers import Capacity, Dense, Dropless
+from moe_ref.routing import route
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Implementation:
+    """A kernel, the operation it computes, and its declared capabilities.
+
+    Attributes:
+        name: for reports.
+        op: one of `OPERATIONS`, which say what is called with what.
+        function: the callable; importable by name, so that it can run in a process of its own.
+        dtypes: dtypes it accepts.
+        zero_tail: it writes zeros into rows that belong to no group. False: such rows of the
+            result, and of the gradient, are not looked at.
+        gradients: it can be differentiated with `jax.vjp`. None: find out.
+    """
+
+    name: str
+    op: str
+    function: Callable[..., Any]
+    dtypes: tuple[str, ...] = ("float32", "bfloat16")
+    zero_tail: bool = False
+    gradients: bool | None = None
+
+    def __post_init__(self):
+        require_choice(self.op, "op", OPERATIONS)
+        for dtype in self.dtypes:
+            require_choice(dtype, "dtypes", ("bfloat16", "float16", "float32", "float64"))
+
+
+def load_target(target: str, *, op: str) -> Implementation:
+    """Import a callable to be judged.
+
+    Args:
+        target: `package.module:name`, the name may be dotted. The current folder is searched too.
+        op: the operation it computes.
+
+    Returns:
+        The implementation, with the capabilities of a bare callable.
+
+    Raises:
+        ValueError: a target or an operation that does not exist, saying what was found.
+    """
+    require_choice(op, "op", OPERATIONS)
+    module_name, _, path = target.partition(":")
+    if not module_name or not path:
+        raise ValueError(f"`target` must be of the form package.module:name; got {target!r}.")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ValueError(f"`target` must be importable; {module_name!r} raised {reason}") from None
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise ValueError(f"`target` must exist; {module_name!r} has no {path!r}.")
+        found = getattr(found, name)
+    if isinstance(found, Implementation):
+        return found
+    if not callable(found):
+        raise ValueError(f"`target` must be callable; {target!r} is a {type(found).__name__}.")
+    return Implementation(name=target, op=op, function=found)
+
+
+def builtin() -> tuple[Implementation, ...]:
+    """moe_ref's own implementations, with everything they declare."""
+    full = ("float32", "bfloat16", "float64")
+    grouped = tuple(
+        Implementation(
+            name=f"grouped_matmul[{name}]",
+            op="grouped_matmul",
+            function=functools.partial(grouped_matmul, implementation=name),
+            dtypes=full,
+            zero_tail=True,
+            gradients=True,
+        )
+        for name in ("loop", "xla", "blocked")
+    )
+    router = Implementation(name="route", op="route", function=route, dtypes=full, gradients=True)
+    executions = {
+        "Dense": Dense(),
+        "Dropless": Dropless(),
+        "Capacity": Capacity(capacity_factor=1e9),
+    }
+    layers = tuple(
+        Implementation(
+            name=f"MoE[{name}]",
+            op="layer",
+            function=functools.partial(apply_layer, execution=execution),
+            dtypes=full,
+            gradients=True,
+        )
+        for name, execution in executions.items()
+    )
+    return (*grouped, router, *layers)

@@ -1,0 +1,88 @@
+"""Compare an array with a value and a bound, and say where it is worst."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from moe_ref import oracle
+from moe_ref.conformance._result import Judgement
+
+Where = Callable[[tuple[int, ...]], str]
+
+
+def within(
+    actual: np.ndarray,
+    value: np.ndarray,
+    bound: np.ndarray,
+    *,
+    where: Where,
+    rows: np.ndarray | None = None,
+) -> Judgement:
+    """Judge `|actual - value| <= bound`, element by element.
+
+    Args:
+        actual: what the kernel computed.
+        value: what the oracle computed.
+        bound: what correct rounding may differ by.
+        where: names an element for a reader.
+        rows: which rows of the first axis to look at; None: all.
+
+    Returns:
+        `fail` beyond the bound; `cannot tell` where a whole row is no larger than its bound.
+    """
+    if actual.shape != value.shape:
+        detail = f"shape {actual.shape}, expected {value.shape}"
+        return Judgement(status="fail", ratio=np.inf, detail=detail)
+    keep = np.ones(value.shape[:1], bool) if rows is None else rows
+    index = np.arange(value.shape[0])[keep] if value.ndim else None
+    picked = (lambda a: a[keep]) if value.ndim else (lambda a: a)
+    ratio = oracle.ratio(picked(actual), picked(value), picked(bound))
+    if ratio.size == 0:
+        return Judgement(status="pass", ratio=0.0)
+    flat = np.where(np.isnan(ratio), np.inf, ratio)
+    at = np.unravel_index(int(np.argmax(flat)), flat.shape)
+    place = (int(index[at[0]]), *map(int, at[1:])) if index is not None else ()
+    worst = float(flat[at])
+    if worst > 1:
+        got, want = float(actual[place]), float(value[place])
+        detail = f"{where(place)}: got {got:.9g}, expected {want:.9g} +- {float(bound[place]):.3g}"
+        wrong = int(np.sum(flat > 1))
+        return Judgement(
+            status="fail", ratio=worst, detail=f"{detail}; {wrong} of {flat.size} elements wrong"
+        )
+    deaf = _deaf_rows(picked(value), picked(bound))
+    if deaf.any():
+        first = int(index[np.argmax(deaf)]) if index is not None else 0
+        detail = f"row {first}: every value is below its bound, zeros would pass"
+        return Judgement(status="cannot tell", ratio=worst, detail=detail)
+    return Judgement(status="pass", ratio=worst)
+
+
+def equal(actual: np.ndarray, expected: np.ndarray, *, where: Where) -> Judgement:
+    """Judge equality, NaN equal to NaN."""
+    if actual.shape != expected.shape:
+        return Judgement(status="fail", detail=f"shape {actual.shape}, expected {expected.shape}")
+    same = (actual == expected) | ((actual != actual) & (expected != expected))
+    if same.all():
+        return Judgement(status="pass")
+    place = tuple(int(i) for i in np.argwhere(~same)[0])
+    detail = f"{where(place)}: got {actual[place]}, expected {expected[place]}"
+    return Judgement(status="fail", detail=f"{detail}; {int((~same).sum())} of {same.size} differ")
+
+
+def all_of(*judgements: Judgement) -> Judgement:
+    """The worst of several: a failure, else `cannot tell`, else the largest ratio."""
+    for status in ("fail", "cannot tell"):
+        found = [j for j in judgements if j.status == status]
+        if found:
+            return max(found, key=lambda j: j.ratio or 0.0)
+    return max(judgements, key=lambda j: j.ratio or 0.0)
+
+
+def _deaf_rows(value: np.ndarray, bound: np.ndarray) -> np.ndarray:
+    if value.ndim == 0:
+        return np.asarray([bool(bound > 0 and abs(value) <= bound)])
+    rows = value.reshape(value.shape[0], -1)
+    limit = bound.reshape(value.shape[0], -1)
+    audible = ~(np.abs(rows) <= limit) | (limit == 0)
+    return ~audible.any(axis=1) if rows.shape[1] else np.zeros(rows.shape[0], bool)

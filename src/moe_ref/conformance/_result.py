@@ -1,0 +1,106 @@
+"""Verdicts and reports."""
+
+import dataclasses
+import json
+import platform
+from typing import Any, Literal
+
+import jax
+import jinja2
+import numpy as np
+
+Status = Literal["pass", "fail", "cannot tell", "skipped"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What one comparison found.
+
+    Attributes:
+        status: `cannot tell` where the bound exceeds the signal, so that zeros would pass.
+        ratio: worst error over bound; None where equality was asked for.
+        detail: the worst element, for a reader.
+    """
+
+    status: Status
+    ratio: float | None = None
+    detail: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """What one check found in one implementation.
+
+    Attributes:
+        implementation: its name.
+        id: of the check.
+        op: the operation.
+        statement: what the check asserts.
+        status: the verdict.
+        ratio: worst error over bound in all cases; None where equality was asked for.
+        detail: for a failure the worst element, for a skip the reason.
+        counterexample: Python for the smallest failing input found.
+        saved: file that holds it, where it was asked for.
+        cases: how many inputs were tried.
+        seconds: wall time.
+    """
+
+    implementation: str
+    id: str
+    op: str
+    statement: str
+    status: Status
+    ratio: float | None = None
+    detail: str = ""
+    counterexample: str | None = None
+    saved: str | None = None
+    cases: int = 0
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """All results of a run."""
+
+    results: tuple[Result, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check that ran could tell, and held; false if none ran."""
+        ran = [r for r in self.results if r.status != "skipped"]
+        return bool(ran) and all(result.status == "pass" for result in ran)
+
+    def counts(self) -> dict[str, int]:
+        """How often each verdict was given."""
+        verdicts = ("pass", "fail", "cannot tell", "skipped")
+        return {v: sum(r.status == v for r in self.results) for v in verdicts}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data, for JSON: an infinite or undefined ratio becomes a string."""
+        rows = [dataclasses.asdict(result) for result in self.results]
+        for row in rows:
+            if row["ratio"] is not None and not np.isfinite(row["ratio"]):
+                row["ratio"] = str(row["ratio"])
+        return {"ok": self.ok, "counts": self.counts(), "versions": _versions(), "results": rows}
+
+    def to_json(self) -> str:
+        """The report as a JSON document."""
+        return json.dumps(self.to_dict(), indent=1, allow_nan=False)
+
+    def to_html(self) -> str:
+        """The report as one self-contained page."""
+        environment = jinja2.Environment(
+            loader=jinja2.PackageLoader("moe_ref.conformance", "."),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+        )
+        return environment.get_template("report.html.j2").render(report=self, data=self.to_dict())
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "device": str(jax.devices()[0].device_kind),
+    }

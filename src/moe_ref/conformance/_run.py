@@ -1,0 +1,178 @@
+"""Judge an implementation."""
+
+import os
+import pathlib
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from moe_ref._errors import require, require_choice
+from moe_ref.conformance._case import leaves
+from moe_ref.conformance._check import Budget, Check
+from moe_ref.conformance._checks import checks
+from moe_ref.conformance._implementation import Implementation
+from moe_ref.conformance._result import Judgement, Report, Result
+from moe_ref.conformance._shrink import shrink
+from moe_ref.conformance._worker import Outcome, Runner
+
+Progress = Callable[[int, int, str], None]
+
+
+def run(
+    implementation: Implementation,
+    *,
+    op: str | None = None,
+    budget: Budget = "smoke",
+    seed: int = 0,
+    time_limit: float = 60.0,
+    save: str | os.PathLike | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Run every check of the implementation's operation.
+
+    Args:
+        implementation: what is judged; a bare callable is accepted with `op`.
+        op: the operation of a bare callable.
+        budget: `smoke` (under a minute for most) or `thorough`.
+        seed: of the random inputs.
+        time_limit: seconds one call may take; beyond it the check fails.
+        save: folder for the inputs of failed checks; None: they are in the report only.
+        progress: called with (checks done, checks in all, what comes next).
+
+    Returns:
+        The report. A crash, a hang or an exception of the kernel is a failed check.
+
+    Raises:
+        ValueError: an unknown operation or budget.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from moe_ref import conformance
+
+        def zeros(x, w, group_sizes):
+            return jnp.zeros((x.shape[0], w.shape[2]), x.dtype)
+
+        report = conformance.run(zeros, op="grouped_matmul")
+        assert not report.ok
+        ```
+    """
+    if not isinstance(implementation, Implementation):
+        if op is None or not callable(implementation):
+            raise ValueError(
+                "`implementation` must be an Implementation, or a callable together with `op`; "
+                f"got {implementation!r}, op={op!r}."
+            )
+        name = getattr(implementation, "__name__", repr(implementation))
+        implementation = Implementation(name=name, op=op, function=implementation)
+    require_choice(budget, "budget", ("smoke", "thorough"))
+    require(time_limit > 0, "time_limit", "positive", time_limit)
+    chosen = checks(implementation.op)
+    runner = Runner(implementation, time_limit=time_limit)
+    results = []
+    try:
+        for number, check in enumerate(chosen):
+            if progress is not None:
+                progress(number, len(chosen), f"{implementation.name} {check.id}")
+            results.append(_run_check(runner, implementation, check, budget, seed, save))
+        if progress is not None:
+            progress(len(chosen), len(chosen), implementation.name)
+    finally:
+        runner.close()
+    return Report(tuple(results))
+
+
+def _run_check(
+    runner: Runner,
+    implementation: Implementation,
+    check: Check,
+    budget: Budget,
+    seed: int,
+    save: str | os.PathLike | None,
+) -> Result:
+    start = time.monotonic()
+    found: list[Judgement] = []
+    refusals: list[str] = []
+    cases = 0
+
+    def result(status, **fields) -> Result:
+        return Result(
+            implementation=implementation.name,
+            id=check.id,
+            op=check.op,
+            statement=check.statement,
+            status=status,
+            cases=cases,
+            seconds=time.monotonic() - start,
+            **fields,
+        )
+
+    if check.needs is not None and not getattr(implementation, check.needs):
+        return result("skipped", detail=f"{check.needs} is not declared")
+    if check.method == "vjp" and implementation.gradients is False:
+        return result("skipped", detail="gradients are declared absent")
+    for dtype in implementation.dtypes:
+        rng = np.random.default_rng([seed, *check.id.encode()])
+        for case in check.cases(rng, dtype, budget):
+            cases += 1
+            judgement = _judge(check, case, runner.call(check.method, case), refusals)
+            if judgement is None:
+                continue
+            found.append(judgement)
+            if judgement.status == "fail":
+                return _failure(runner, check, case, judgement, result, save)
+    if not found:
+        declines = check.may_refuse or (check.method == "vjp" and implementation.gradients is None)
+        reason = f"declined: {refusals[0]}" if refusals else "no inputs for these dtypes"
+        return result("skipped" if declines or not refusals else "fail", detail=reason)
+    unsure = [j for j in found if j.status == "cannot tell"]
+    worst = max((j.ratio for j in found if j.ratio is not None), default=None)
+    detail = unsure[0].detail if unsure else ""
+    if refusals and not unsure:
+        detail = f"declined {len(refusals)} of {cases} inputs: {refusals[0]}"
+    return result("cannot tell" if unsure else "pass", ratio=worst, detail=detail)
+
+
+def _judge(check: Check, case, outcome: Outcome, refusals: list[str]) -> Judgement | None:
+    if outcome.refused is not None:
+        refusals.append(outcome.refused)
+        return None
+    if outcome.outputs is None:
+        return Judgement(status="fail", detail=f"{case.label}: {outcome.broken}")
+    judgement = check.judge(case, outcome.outputs)
+    if judgement.status == "pass":
+        return judgement
+    return Judgement(
+        status=judgement.status,
+        ratio=judgement.ratio,
+        detail=f"{case.label}, {case.dtype}: {judgement.detail}",
+    )
+
+
+def _failure(runner: Runner, check: Check, case, judgement: Judgement, result, save) -> Result:
+    broken = runner.call(check.method, case).outputs is None
+
+    def fails(smaller) -> bool:
+        outputs = runner.call(check.method, smaller).outputs
+        return outputs is not None and check.judge(smaller, outputs).status == "fail"
+
+    smallest = case if broken else shrink(case, fails)
+    saved = None
+    if save is not None:
+        folder = pathlib.Path(save)
+        folder.mkdir(parents=True, exist_ok=True)
+        saved = str(folder / f"{check.id}.npz")
+        # npz knows no bfloat16; float32 holds the same numbers.
+        flat = leaves(smallest.arrays)
+        wide = {
+            k: v.astype(np.float32) if v.dtype.name == "bfloat16" else v for k, v in flat.items()
+        }
+        np.savez(saved, allow_pickle=False, **wide)
+    return result(
+        "fail",
+        ratio=judgement.ratio,
+        detail=judgement.detail,
+        counterexample=smallest.as_python(),
+        saved=saved,
+    )
