@@ -49,7 +49,7 @@ types: $(installed)lint ## static types of src
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 docs: $(installed)docs ## the documentation site, in site/
-	$(BIN)/properdocs build --quiet --strict -f mkdocs.yml
+	$(BIN)/properdocs build --strict -f mkdocs.yml
 
 bench: $(installed)bench ## measure against peers; needs torch and transformers
 	$(BIN)/python -m benchmarks $(ARGS)
