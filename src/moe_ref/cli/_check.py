@@ -1,0 +1,107 @@
+"""`moe-ref check` and `moe-ref checks`."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from moe_ref.cli._console import Output, print_json, progress_bar, stdout_to_stderr
+from moe_ref.cli._guard import FAILED, WrongUseError, require_place, wrong_use
+from moe_ref.cli._results import checks_table, print_report
+
+Op = Annotated[
+    str | None,
+    typer.Option(metavar="OP", help="Operation; `moe-ref checks` lists them.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def check(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TARGET",
+            help="Callable to judge, package.module:name; what moe_ref ships if not given.",
+            show_default=False,
+        ),
+    ] = None,
+    op: Op = None,
+    budget: Annotated[Literal["smoke", "thorough"], typer.Option(help="Number of inputs.")] = (
+        "smoke"
+    ),
+    seed: Annotated[int, typer.Option(min=0, metavar="S", help="Of the random inputs.")] = 0,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="PAGE.HTML", help="Write a report.", show_default=False),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Save failing inputs as .npz.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Judge a kernel, or the implementations of moe_ref itself."""
+    require_place(html, "--html")
+    report = _judge(target, op, budget, seed, save)
+    if html is not None:
+        with wrong_use(OSError, prefix="`--html` must be writable; "):
+            html.write_text(report.to_html(), encoding="utf-8")
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        print_report(report, Output())
+    if not report.ok:
+        raise typer.Exit(FAILED)
+
+
+def list_checks(op: Op = None, as_json: Json = False) -> None:
+    """List the checks: what each asserts, of which operation."""
+    from moe_ref import conformance
+
+    with wrong_use(ValueError):
+        found = conformance.checks(op)
+    if as_json:
+        names = ("id", "op", "kind", "statement", "formula")
+        print_json([{name: getattr(c, name) for name in names} for c in found])
+    else:
+        Output().print(checks_table(found))
+
+
+def _load(target: str, op: str | None) -> Any:
+    from moe_ref import conformance
+
+    try:
+        with wrong_use(ValueError):
+            found = conformance.load_target(target, op=op)
+    except SystemExit as error:
+        raise WrongUseError(f"{target}: importing it ended the process ({error.code}).") from error
+    if op not in (None, found.op):
+        raise WrongUseError(f"`--op` must be {found.op}, as {target} declares; got {op}.")
+    return found
+
+
+def _judge(target: str | None, op: str | None, budget: Any, seed: int, save: Path | None) -> Any:
+    # Imported here: it is heavier than the rest of the command line.
+    from moe_ref import conformance
+
+    with stdout_to_stderr(), progress_bar() as progress:
+        if target is not None:
+            judged = (_load(target, op),)
+        else:
+            judged = tuple(i for i in conformance.builtin() if op in (None, i.op))
+            if not judged:
+                known = ", ".join(sorted({i.op for i in conformance.builtin()}))
+                raise WrongUseError(f"`--op` must be one of {known}; got {op!r}.")
+        results = []
+        for implementation in judged:
+            task = progress.add_task(implementation.name)
+
+            def advance(done: int, total: int, label: str, task=task) -> None:
+                progress.update(task, completed=done, total=total, description=label)
+
+            report = conformance.run(
+                implementation, budget=budget, seed=seed, save=save, progress=advance
+            )
+            results += report.results
+            progress.remove_task(task)
+    return conformance.Report(tuple(results))

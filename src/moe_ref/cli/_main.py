@@ -1,0 +1,44 @@
+"""`moe-ref` and its commands."""
+
+from typing import Annotated
+
+import typer
+
+import moe_ref
+from moe_ref.cli._check import check, list_checks
+from moe_ref.cli._guard import Guarded
+from moe_ref.cli._inspect import inspect
+
+app = typer.Typer(
+    cls=Guarded,
+    add_completion=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> bool:
+    if wanted:
+        print(f"moe-ref {moe_ref.__version__}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback(epilog="Exit status: 0 all checks hold, 1 something failed, 2 wrong use.")
+def describe(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """What a mixture-of-experts layer computes, and whether your kernel computes it."""
+
+
+app.command("check")(check)
+app.command("checks")(list_checks)
+app.command("inspect")(inspect)
+
+
+def main() -> None:
+    """Run `moe-ref` with the arguments of this process, and exit."""
+    app()

@@ -1,0 +1,101 @@
+"""Verdicts in the terminal."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from moe_ref.cli._console import Output
+
+STYLES = {"pass": "green", "fail": "bold red", "cannot tell": "bold yellow", "skipped": "dim"}
+
+
+def print_report(report: Any, console: Output) -> None:
+    """Print a table an implementation, what failed, and the counts."""
+    for name, rows in groupby(report.results, key=lambda result: result.implementation):
+        group = tuple(rows)
+        console.print(Text(name, style="bold").append(f"  {group[0].op}", style="not bold dim"))
+        console.print(results_table(group))
+        _print_notes(group, console)
+        console.print()
+    for result in report.results:
+        if result.status in ("fail", "cannot tell"):
+            _print_failure(result, console)
+    console.print(counts_line(report.results))
+
+
+def results_table(results: Iterable[Any]) -> Table:
+    """Check, claim, verdict, and worst error over bound."""
+    table = _table()
+    table.add_column("check", no_wrap=True)
+    table.add_column("statement", ratio=1)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("error/bound", justify="right", no_wrap=True)
+    for result in results:
+        verdict = Text(result.status, style=STYLES[result.status])
+        table.add_row(result.id, result.statement, verdict, ratio(result.ratio))
+    return table
+
+
+def checks_table(checks: Sequence[Any]) -> Table:
+    """What can be checked."""
+    table = _table()
+    for name in ("check", "operation", "kind"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("statement", ratio=1)
+    for check in checks:
+        table.add_row(check.id, check.op, check.kind, check.statement)
+    return table
+
+
+def _table() -> Table:
+    return Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim", expand=True
+    )
+
+
+def ratio(value: float | None) -> str:
+    """Four significant digits; nothing where equality was asked for."""
+    if value is None:
+        return ""
+    return f"{value:#.4g}".rstrip(".") if value else "0"
+
+
+def _print_notes(results: Sequence[Any], console: Output) -> None:
+    """Why checks were skipped, one line a reason."""
+    skipped = [result for result in results if result.status == "skipped"]
+    reasons: dict[str, list[str]] = {}
+    for result in skipped:
+        reasons.setdefault(result.detail or "no reason given", []).append(result.id)
+    for reason, ids in reasons.items():
+        console.print(Text(f"skipped {', '.join(ids)}: {reason}", style="dim"))
+
+
+def _print_failure(result: Any, console: Output) -> None:
+    heading = Text(result.status, style=STYLES[result.status])
+    heading.append(f"  {result.implementation} {result.id}", style="default not bold")
+    console.print(heading)
+    console.print(result.statement)
+    if result.detail:
+        console.print(result.detail)
+    if result.counterexample:
+        console.print(Text("smallest input found:", style="dim"))
+        # As it is, so that it can be pasted: neither wrapped nor indented.
+        console.print(result.counterexample, soft_wrap=True)
+    if result.saved:
+        console.print(Text(f"saved as {result.saved}", style="dim"))
+    console.print()
+
+
+def counts_line(results: Sequence[Any]) -> Text:
+    """How often each verdict was given."""
+    text = Text(f"{len(results)} checks: ")
+    parts = []
+    for status, style in STYLES.items():
+        count = sum(result.status == status for result in results)
+        if count or status == "pass":
+            parts.append(Text(f"{count} {status}", style=style))
+    return text + Text(", ").join(parts)
