@@ -35,7 +35,7 @@ class Case:
         return sum(array.size for array in leaves(self.arrays).values())
 
     @property
-    def dtype(self) -> str:
+    def dtype(self) -> Any:
         """Name of the dtype of the first floating-point array."""
         floating = (a.dtype for a in leaves(self.arrays).values() if a.dtype.kind not in "iub")
         return next(floating).name

@@ -1,5 +1,7 @@
 """Checks of `grouped_matmul`: values."""
 
+from typing import Any
+
 import numpy as np
 
 from moe_ref import oracle
@@ -159,8 +161,8 @@ def _integer_types(rng, dtype, budget):
         yield grouped_case(rng, f"{np.dtype(kind).name} sizes", dtype, sizes, k=8, n=8)
 
 
-def _check(number: int, statement: str, cases, judge=judge_rows, **fields) -> Check:
-    fields = {"kind": "rounding", "formula": _FORMULA} | fields
+def _check(number: int, statement: str, cases, judge=judge_rows, **options: Any) -> Check:
+    fields: dict[str, Any] = {"kind": "rounding", "formula": _FORMULA} | options
     return Check(
         id=f"GRP-{number:02d}",
         op="grouped_matmul",

@@ -1,5 +1,7 @@
 """Checks of `grouped_matmul`: gradients, with random cotangents."""
 
+from typing import Any
+
 import numpy as np
 
 from moe_ref import oracle
@@ -97,7 +99,7 @@ def _poisoned_row(rng, dtype, budget):
         yield case
 
 
-def _check(number: int, statement: str, cases, judge, formula: str, **fields) -> Check:
+def _check(number: int, statement: str, cases, judge, formula: str, **fields: Any) -> Check:
     return Check(
         id=f"GRP-{number:02d}",
         op="grouped_matmul",

@@ -1,6 +1,7 @@
 """Checks of `layer`."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,10 @@ def layer_case(rng, label: str, spec: LayerSpec, dtype: str, *, tokens: int = 20
         weights["bias"] = draw(router.num_choices, kind=wide)
     if router.selection_bias:
         weights["selection_bias"] = normal(rng, (router.num_choices,), wide, 0.1)
-    layer = {"router": weights, "experts": network(number, d_in=width, d_hidden=hidden)}
+    layer: dict[str, Any] = {
+        "router": weights,
+        "experts": network(number, d_in=width, d_hidden=hidden),
+    }
     if shared:
         layer["shared"] = network(d_in=d, d_hidden=shared)
     if spec.shared_gate:
@@ -207,17 +211,21 @@ def _judge_others(case: Case, outputs: Outputs) -> Judgement:
     return within(outputs["y"], truth.value, truth.bound, where=_token, rows=clear)
 
 
-def _check(number: int, statement: str, cases, judge=_judge, **fields) -> Check:
-    fields = {
+def _check(number: int, statement: str, cases, judge=_judge, **options: Any) -> Check:
+    fields: dict[str, Any] = {
         "kind": "rounding",
         "formula": "y = sum_j w_j expert_j(x) + shared(x), under the kernel's own routing",
-    } | fields
+    } | options
     return Check(
         id=f"LAY-{number:02d}", op="layer", statement=statement, cases=cases, judge=judge, **fields
     )
 
 
-_GRADIENT = {"kind": "gradient", "method": "vjp", "formula": "dx, dparameters of sum(y * dy)"}
+_GRADIENT: dict[str, Any] = {
+    "kind": "gradient",
+    "method": "vjp",
+    "formula": "dx, dparameters of sum(y * dy)",
+}
 CHECKS = (
     _check(1, "The layers of five models are right, routing and output.", _presets),
     _check(2, "The layer is right where all tokens visit the same experts.", _skewed),

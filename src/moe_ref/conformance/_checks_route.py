@@ -1,6 +1,7 @@
 """Checks of `route`."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -215,11 +216,11 @@ def _gradients(rng, dtype, budget):
         yield _case(label, router, logits, cotangent=cotangent, **_bias(rng, router, dtype))
 
 
-def _check(number: int, statement: str, cases, judge=_judge, **fields) -> Check:
-    fields = {
+def _check(number: int, statement: str, cases, judge=_judge, **options: Any) -> Check:
+    fields: dict[str, Any] = {
         "kind": "rounding",
         "formula": "top_k(s + b); w = scale * renormalize(s[ids])",
-    } | fields
+    } | options
     return Check(
         id=f"RTE-{number:02d}", op="route", statement=statement, cases=cases, judge=judge, **fields
     )

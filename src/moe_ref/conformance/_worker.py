@@ -61,21 +61,23 @@ class Runner:
                 return Outcome(broken=f"no answer within {self._time_limit:g} seconds")
             return self._connection.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            self._process.join(timeout=10)
-            code = self._process.exitcode
-            self.close()
+            code = self.close()
             how = (
                 f"killed by signal {-code}" if code is not None and code < 0 else f"exited, {code}"
             )
             return Outcome(broken=f"the kernel's process died ({how})")
 
-    def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._connection.close()
-        self._process = None
+    def close(self) -> int | None:
+        """End the process, and give its exit code if it had ended by itself."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        process.join(timeout=0.5)
+        code = process.exitcode
+        process.kill()
+        process.join()
+        self._connection.close()
+        return code
 
     def _start(self) -> None:
         self.close()

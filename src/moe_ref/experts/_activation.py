@@ -38,7 +38,8 @@ def activation(
         import jax.numpy as jnp
         from moe_ref import experts, spec
 
-        h = experts.activation(jnp.ones((2, 6)), spec=spec.ExpertSpec(d_hidden=3, activation="relu"))
+        relu = spec.ExpertSpec(d_hidden=3, activation="relu")
+        h = experts.activation(jnp.ones((2, 6)), spec=relu)
         assert h.tolist() == [[1.0] * 3] * 2
         ```
     """

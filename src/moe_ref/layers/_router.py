@@ -93,7 +93,8 @@ class Router(eqx.Module):
         require(x.shape[1] == width, "x", f"of width d_model={width}", f"shape {x.shape}")
         if self.table is not None and experts is None:
             vocab = self.spec.hash_vocab
-            require(token_ids is not None, "token_ids", f"given with hash_vocab={vocab}", None)
+            if token_ids is None:
+                raise ValueError(f"`token_ids` must be given with hash_vocab={vocab}; got None.")
             known = (token_ids >= 0) & (token_ids < vocab)
             row = self.table[jnp.where(known, token_ids, jnp.zeros_like(token_ids))]
             experts = jnp.where(known[:, None], row, jnp.full_like(row, -1))

@@ -36,7 +36,8 @@ def choose(
         from moe_ref import routing, spec
 
         tied = jnp.zeros((1, 8))
-        assert routing.choose(tied, spec=spec.RouterSpec(num_experts=8, k=3)).tolist() == [[0, 1, 2]]
+        rule = spec.RouterSpec(num_experts=8, k=3)
+        assert routing.choose(tied, spec=rule).tolist() == [[0, 1, 2]]
         ```
     """
     tokens, choices = choice.shape

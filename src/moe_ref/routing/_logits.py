@@ -43,7 +43,8 @@ def router_logits(
         from moe_ref import routing, spec
 
         s = spec.RouterSpec(num_experts=4, k=2)
-        x, w = jax.random.normal(jax.random.key(0), (3, 8)), jax.random.normal(jax.random.key(1), (4, 8))
+        x = jax.random.normal(jax.random.key(0), (3, 8))
+        w = jax.random.normal(jax.random.key(1), (4, 8))
         assert routing.router_logits(x, w, spec=s).shape == (3, 4)
         ```
     """

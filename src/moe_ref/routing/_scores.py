@@ -53,7 +53,7 @@ def router_scores(
 def softmax(
     logits: Float[Array, "tokens n"], valid: Bool[Array, "tokens n"] | None = None
 ) -> Float[Array, "tokens n"]:
-    """Softmax over the valid entries of each row; 0 elsewhere, and 0 in a row of nothing but -inf."""
+    """Softmax over each row's valid entries; 0 elsewhere, and in a row of nothing but -inf."""
     if valid is not None:
         logits = jnp.where(valid, logits, -jnp.inf)
     top = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True, initial=-jnp.inf))

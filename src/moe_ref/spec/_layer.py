@@ -92,7 +92,7 @@ class LayerSpec:
         own = {name: changes.pop(name) for name in _fields(self) if name in changes}
         for part in ("router", "experts", "capacity"):
             record = own.get(part, getattr(self, part))
-            if not dataclasses.is_dataclass(record):
+            if not dataclasses.is_dataclass(record) or isinstance(record, type):
                 continue
             mine = {name: changes.pop(name) for name in _fields(record) if name in changes}
             if mine:
