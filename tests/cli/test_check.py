@@ -170,6 +170,24 @@ def test_bad_operation(moe_ref_command, op):
     assert "grouped_matmul" in result.stderr
 
 
+DECLARED = """
+from moe_ref.conformance import Implementation
+f = Implementation(name="mine", op="route", function=print, dtypes=("float32",))
+"""
+
+
+def test_declared_operation(moe_ref_command, judged, tmp_path, monkeypatch):
+    (tmp_path / "target_declared.py").write_text(DECLARED)
+    monkeypatch.syspath_prepend(tmp_path)
+    calls = judged(HOLDS)
+    assert moe_ref_command("check", "target_declared:f").exit_code == 0
+    assert moe_ref_command("check", "target_declared:f", "--op", "route").exit_code == 0
+    assert [name for name, _ in calls] == ["mine", "mine"]
+    refused = moe_ref_command("check", "target_declared:f", "--op", "layer")
+    assert refused.exit_code == 2
+    assert "`--op` must be route" in refused.stderr
+
+
 @pytest.mark.parametrize("op", ["dance"])
 def test_bad_operation_of_what_is_shipped(moe_ref_command, op):
     result = moe_ref_command("check", "--op", op)
