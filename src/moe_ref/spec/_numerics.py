@@ -18,29 +18,42 @@ class Numerics:
         accumulate: dtype of the running sums of a matmul.
         accumulate_rounding: `nearest`, or `toward_zero` for hardware that truncates.
         flushes_subnormals: subnormal numbers may be read and written as zero.
+        projection: dtype the router's matmul reads its operands in.
         logits: dtype the router logits are rounded to.
         score: dtype the scores are rounded to.
         weights: dtype the combine weights are rounded to.
         pre_activation: dtype gate and up are rounded to before the activation.
-        hidden: dtype of the activation's result, the second matmul's input.
+        activation: dtype the activated gate, and up plus its offset, are rounded to before they
+            multiply; transformers rounds them to the model's dtype.
+        hidden: dtype of the hidden layer, the second matmul's input.
         expert_output: dtype an expert's output is rounded to before combining.
         combine: dtype of the sum over a token's experts; below `accumulate` each product and each
             addition is rounded.
+        shared_gate: dtype of the shared expert's gate, its logit included.
         output: dtype of the result.
+        cotangent: dtype the gradients between the matmuls of the backward pass are rounded to.
+        gradient_sum: dtype in which the parts of the gradient of x are added up.
+        gradient: dtype of the resulting gradients of x and of the parameters.
     """
 
     inputs: DTypeName = "float32"
     accumulate: DTypeName = "float32"
     accumulate_rounding: Accumulation = "nearest"
     flushes_subnormals: bool = True
+    projection: DTypeName = "float32"
     logits: DTypeName = "float32"
     score: DTypeName = "float32"
     weights: DTypeName = "float32"
     pre_activation: DTypeName = "float32"
+    activation: DTypeName = "float32"
     hidden: DTypeName = "float32"
     expert_output: DTypeName = "float32"
     combine: DTypeName = "float32"
+    shared_gate: DTypeName = "float32"
     output: DTypeName = "float32"
+    cotangent: DTypeName = "float32"
+    gradient_sum: DTypeName = "float32"
+    gradient: DTypeName = "float32"
 
     def __post_init__(self):
         require_types(self)
@@ -49,19 +62,26 @@ class Numerics:
     def of(cls, dtype: DTypeName) -> "Numerics":
         """What moe_ref's own executions do with inputs of `dtype`.
 
-        Sums, gate and up, expert outputs and the combine stay in float32 (float64 for float64);
-        logits, hidden activations, weights and the result are rounded once to `dtype`.
+        Sums, gate and up, their activation, expert outputs and the combine stay in float32 (float64
+        for float64); logits, hidden layer, weights and the result are rounded once to `dtype`.
+        Gradients are rounded to `dtype` wherever autodiff meets a number of that dtype.
         """
         wide: DTypeName = "float64" if dtype == "float64" else "float32"
         return cls(
             inputs=dtype,
             accumulate=wide,
+            projection=dtype,
             logits=dtype,
             score=wide,
             weights=dtype,
             pre_activation=wide,
+            activation=wide,
             hidden=dtype,
             expert_output=wide,
             combine=wide,
+            shared_gate=wide,
             output=dtype,
+            cotangent=dtype,
+            gradient_sum=dtype,
+            gradient=dtype,
         )
