@@ -1,0 +1,150 @@
+"""From a few choices with a meaning and a seed to arrays; what `strategies` are built from."""
+
+import math
+
+import ml_dtypes
+import numpy as np
+
+from moe_ref._errors import require_choice
+from moe_ref.spec import RouterSpec
+
+TIES = ("none", "k", "group", "all")
+PLACES = ("end", "anywhere")
+# Logit of an expert that is chosen only for want of others: sigmoid and softmax keep it above 0.
+_FAR = 20.0
+
+
+def _dtype(name: str) -> np.dtype:
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
+def array(shape: tuple, dtype: str, magnitude: float, seed: int) -> np.ndarray:
+    """`strategies.arrays`, drawn."""
+    values = np.random.default_rng(seed).standard_normal(shape)
+    return (values * magnitude).astype(_dtype(dtype))
+
+
+def _levels(rng: np.random.Generator, count: int, skew: float, idle: int) -> np.ndarray:
+    """Logarithm of the popularity of each of `count` experts, `idle` of them far below the rest."""
+    rank = np.arange(count)
+    level = np.where(rank > 0, -_FAR, 0.0) if math.isinf(skew) else -skew * np.log1p(rank)
+    level[count - min(idle, max(count - 1, 0)) :] = -2 * _FAR
+    return rng.permutation(level)
+
+
+def _shares(rng: np.random.Generator, count: int, skew: float, idle: int) -> np.ndarray:
+    """Share of each expert; exactly 0 for those far below the rest."""
+    level = _levels(rng, count, skew, idle)
+    share = np.where(level > -_FAR, np.exp(level), 0.0)
+    return share / share.sum()
+
+
+def logits(
+    spec: RouterSpec,
+    tokens: int,
+    skew: float,
+    idle: int,
+    ties: str,
+    coarse: bool,
+    dtype: str,
+    seed: int,
+) -> np.ndarray:
+    """`strategies.logits`, drawn."""
+    require_choice(ties, "ties", TIES)
+    rng = np.random.default_rng(seed)
+    # The k largest of log share + Gumbel noise are k draws without replacement.
+    noise = rng.gumbel(size=(tokens, spec.num_choices))
+    values = _levels(rng, spec.num_choices, skew, idle) + noise
+    values = np.array(
+        (values.astype(ml_dtypes.bfloat16) if coarse else values).astype(_dtype(dtype))
+    )
+    if ties == "all":
+        values[:] = values[:, :1]
+    if ties == "group" and 1 < spec.num_groups > spec.groups_kept:
+        ranked = _rank(_group_scores(values, spec))
+        last, first = ranked[:, spec.groups_kept - 1, None], ranked[:, spec.groups_kept, None]
+        at = np.arange(spec.num_choices // spec.num_groups)
+        source = np.take_along_axis(values, last * at.size + at, axis=1)
+        np.put_along_axis(values, first * at.size + at, source, axis=1)
+    if ties == "k":
+        ranked = _rank(np.where(_eligible(values, spec), _choice(values, spec), -np.inf))
+        limit = spec.groups_kept * spec.num_choices // spec.num_groups
+        if spec.k < limit:
+            last = np.take_along_axis(values, ranked[:, spec.k - 1, None], axis=1)
+            np.put_along_axis(values, ranked[:, spec.k, None], last, axis=1)
+    return values
+
+
+def _rank(values: np.ndarray) -> np.ndarray:
+    return np.argsort(-values, axis=1, kind="stable")
+
+
+def _choice(values: np.ndarray, spec: RouterSpec) -> np.ndarray:
+    """What is compared, up to a factor common to a token."""
+    wide = values.astype(np.float64)
+    if spec.choose_by == "logit" or spec.score in ("softmax_selected", "none"):
+        return wide
+    if spec.score == "softmax":
+        return np.exp(wide - wide.max(axis=1, initial=-np.inf, keepdims=True))
+    sigmoid = 1 / (1 + np.exp(-wide))
+    return sigmoid if spec.score == "sigmoid" else np.sqrt(np.logaddexp(0, wide))
+
+
+def _group_scores(values: np.ndarray, spec: RouterSpec) -> np.ndarray:
+    grouped = _choice(values, spec).reshape(len(values), spec.num_groups, -1)
+    top = 1 if spec.group_score == "max" else spec.group_top
+    return np.sort(grouped, axis=2)[:, :, -top:].sum(axis=2)
+
+
+def _eligible(values: np.ndarray, spec: RouterSpec) -> np.ndarray:
+    if spec.num_groups == 1:
+        return np.ones(values.shape, bool)
+    place = np.argsort(_rank(_group_scores(values, spec)), axis=1, kind="stable")
+    return np.repeat(place < spec.groups_kept, spec.num_choices // spec.num_groups, axis=1)
+
+
+def routing(
+    tokens: int,
+    k: int,
+    num_choices: int,
+    skew: float,
+    idle: int,
+    repeats: bool,
+    empty: float,
+    seed: int,
+) -> np.ndarray:
+    """`strategies.routings`, drawn."""
+    rng = np.random.default_rng(seed)
+    if repeats:
+        share = _shares(rng, num_choices, skew, idle)
+        ids = rng.choice(num_choices, size=(tokens, k), p=share)
+    else:
+        level = _levels(rng, num_choices, skew, min(idle, num_choices - k))
+        ids = _rank(level + rng.gumbel(size=(tokens, num_choices)))[:, :k]
+    return np.where(rng.random(ids.shape) < empty, -1, ids).astype(np.int32)
+
+
+def mask(tokens: int, padding: float, place: str, seed: int) -> np.ndarray:
+    """`strategies.masks`, drawn."""
+    require_choice(place, "place", PLACES)
+    mask = np.arange(tokens) < tokens - math.ceil(padding * tokens)
+    return mask if place == "end" else np.random.default_rng(seed).permutation(mask)
+
+
+def group_sizes(
+    experts: int,
+    rows: int,
+    skew: float,
+    idle: int,
+    idle_ends: bool,
+    tail: float,
+    dtype: str,
+    seed: int,
+) -> np.ndarray:
+    """`strategies.group_sizes`, drawn."""
+    rng = np.random.default_rng(seed)
+    ends = int(idle_ends and experts >= 3)
+    share = _shares(rng, experts - 2 * ends, skew, idle) if experts else np.zeros(0)
+    owned = rows - math.ceil(tail * rows) if experts else 0
+    sizes = np.pad(rng.multinomial(owned, share) if experts else share, ends)
+    return np.minimum(sizes, np.iinfo(dtype).max).astype(dtype)
