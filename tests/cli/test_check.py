@@ -7,6 +7,7 @@ import math
 import pytest
 
 from moe_ref import conformance
+from moe_ref.cli._results import ratio
 from moe_ref.conformance import Report, Result
 
 LONG = "x = " + "1.25, " * 40
@@ -73,6 +74,25 @@ def test_table(moe_ref_command, judged):
     assert "cannot tell" in rows["GRP-04"]
     assert "skipped GRP-03: gradients are declared absent" in text
     assert text.splitlines()[-1] == "4 checks: 1 pass, 1 fail, 1 cannot tell, 1 skipped"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        (0.0, "0"),
+        (0.25, "0.2500"),
+        (1e-9, "1.000e-09"),
+        (0.99999, "0.9999"),
+        (1.0, "1.000"),
+        (1.00001, "1.001"),
+        (1234.5, "1234"),
+        (math.inf, "inf"),
+        (math.nan, "nan"),
+    ],
+)
+def test_ratio(value, text):
+    assert ratio(value) == text
 
 
 def test_failures_can_be_pasted(moe_ref_command, judged):

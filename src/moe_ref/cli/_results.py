@@ -58,9 +58,16 @@ def _table() -> Table:
 
 
 def ratio(value: float | None) -> str:
-    """Four significant digits; nothing where equality was asked for."""
+    """Four significant digits; nothing where equality was asked for.
+
+    Rounding never reaches 1, the line between right and wrong, from either side.
+    """
     if value is None:
         return ""
+    if 0 < value < 1:
+        value = min(value, 0.9999)
+    elif value > 1:
+        value = max(value, 1.001)
     return f"{value:#.4g}".rstrip(".") if value else "0"
 
 
