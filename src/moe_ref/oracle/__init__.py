@@ -14,6 +14,7 @@ from moe_ref.oracle._layer_result import resolution as resolution
 from moe_ref.oracle._ratio import ratio as ratio
 from moe_ref.oracle._route import acceptable as acceptable
 from moe_ref.oracle._route import route as route
+from moe_ref.oracle._route_vjp import route_vjp as route_vjp
 from moe_ref.oracle._value import Value as Value
 from moe_ref.oracle._vjp_layer import layer_vjp as layer_vjp
 from moe_ref.oracle._vjp_route import RouterGradient as RouterGradient

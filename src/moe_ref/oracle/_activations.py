@@ -4,6 +4,7 @@ Smooth ones carry errors by their slope and bend; those with a kink by their val
 the interval $v \pm b$, and the slope is unknown, off by 1, where the interval holds the kink.
 """
 
+import functools
 import math
 
 import numpy as np
@@ -36,20 +37,13 @@ def activate_slope(x: Value, spec: ExpertSpec, format: Format) -> Value:
 
 def clamp(x: Value, low: float, high: float) -> Value:
     """The number moved into [low, high]; exact where the whole interval lies outside."""
-
-    def cut(array):
-        return np.clip(array, low, high)
-
-    value = cut(x.value)
-
-    def grown(error):
-        return np.maximum(cut(x.value + error) - value, value - cut(x.value - error))
-
-    moves = grown(x.bound) > 0
+    value = np.clip(x.value, low, high)
+    bound, worst = _moved(x, x.bound, low, high), _moved(x, x.worst, low, high)
+    moves = bound > 0
     return Value(
         value,
-        grown(x.bound),
-        grown(x.worst),
+        bound,
+        worst,
         np.where(moves, x.systematic, 0.0),
         np.where(moves, x.independent, 0.0),
         np.where((x.value > low) & (x.value < high), x.variance, 0.0),
@@ -63,14 +57,21 @@ def clamp_slope(x: Value, low: float, high: float) -> Value:
     or 0. A NaN has slope 0 with bound inf: nothing is asked of a kernel there.
     """
     value = ((x.value > low) & (x.value <= high)).astype(np.float64)
+    bound, worst = _unsure(x, x.bound, low, high), _unsure(x, x.worst, low, high)
+    return bounded(value, bound, worst, bound, np.zeros_like(value), bound / 3)
 
-    def unsure(error):
-        near_low = (np.abs(x.value - low) <= error) & (error > 0)
-        near = near_low | (np.abs(x.value - high) <= error)
-        return np.where(np.isnan(x.value), np.inf, near.astype(np.float64))
 
-    bound = unsure(x.bound)
-    return bounded(value, bound, unsure(x.worst), bound, np.zeros_like(value), bound / 3)
+def _moved(x: Value, error: np.ndarray, low: float, high: float) -> np.ndarray:
+    """How far the clamped number moves when the number moves by `error`."""
+    value = np.clip(x.value, low, high)
+    up, down = np.clip(x.value + error, low, high), np.clip(x.value - error, low, high)
+    return np.maximum(up - value, value - down)
+
+
+def _unsure(x: Value, error: np.ndarray, low: float, high: float) -> np.ndarray:
+    near_low = (np.abs(x.value - low) <= error) & (error > 0)
+    near = near_low | (np.abs(x.value - high) <= error)
+    return np.where(np.isnan(x.value), np.inf, near.astype(np.float64))
 
 
 def _squared(x: Value, format: Format) -> Value:
@@ -91,6 +92,7 @@ def _smooth(spec: ExpertSpec) -> Smooth:
     return GELU if spec.activation == "gelu" else GELU_TANH
 
 
+@functools.cache
 def silu(alpha: float) -> Smooth:
     r"""$x\,\sigma(\alpha x)$."""
 

@@ -56,16 +56,15 @@ def with_factor(x: Value, factor: Value | None, part: np.ndarray | None = None) 
         return x
     weight = np.abs(factor.value)
     linear = np.abs(x.value if part is None else part)
-
-    def relative(error):
-        return np.where(error == 0, 0.0, error / weight)
-
-    bound, worst = relative(factor.bound), relative(factor.worst)
+    bound, worst, spread = (
+        np.where(error == 0, 0.0, error / weight)
+        for error in (factor.bound, factor.worst, np.sqrt(factor.variance))
+    )
     return bounded(
         x.value,
         x.bound + (linear + x.bound) * bound,
         x.worst + (linear + x.worst) * worst,
         x.systematic + (linear + x.bound) * bound,
         x.independent,
-        x.variance + linear**2 * relative(np.sqrt(factor.variance)) ** 2,
+        x.variance + linear**2 * spread**2,
     )

@@ -32,7 +32,7 @@ def numerics_for(spec: LayerSpec | RouterSpec, dtype: str) -> Numerics:
     """
     require_choice(dtype, "dtype", FORMATS)
     router = spec.router if isinstance(spec, LayerSpec) else spec
-    base = Numerics.of(dtype)
+    base = Numerics.of(dtype)  # pyright: ignore[reportArgumentType]
 
     def at_least(current, named):
         return current if named is None or current == "float64" else named

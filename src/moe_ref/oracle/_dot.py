@@ -90,20 +90,16 @@ def dot(
 
 def dot_rows(a: Value, c: Value, formats: Formats) -> Value:
     r"""$\sum_i a_{ri} c_{ri}$ of each row: [rows, 1]."""
-
-    def total(array):
-        return array.sum(axis=1, keepdims=True)
-
     terms = _Terms(
-        value=total(a.value * c.value),
-        mass=total(a.size * c.size),
-        worst_mass=total(a.largest * c.largest),
-        squares=total(a.value**2 * c.value**2),
-        linear=total(a.bound * np.abs(c.value) + a.size * c.bound),
-        worst=total(a.worst * np.abs(c.value) + a.largest * c.worst),
-        systematic=total(a.systematic * c.size + a.size * c.systematic),
-        independent_squared=total(a.independent**2 * c.size**2 + a.size**2 * c.independent**2),
-        variance=total(a.variance * c.value**2 + a.value**2 * c.variance),
+        value=_row_sum(a.value * c.value),
+        mass=_row_sum(a.size * c.size),
+        worst_mass=_row_sum(a.largest * c.largest),
+        squares=_row_sum(a.value**2 * c.value**2),
+        linear=_row_sum(a.bound * np.abs(c.value) + a.size * c.bound),
+        worst=_row_sum(a.worst * np.abs(c.value) + a.largest * c.worst),
+        systematic=_row_sum(a.systematic * c.size + a.size * c.systematic),
+        independent_squared=_row_sum(a.independent**2 * c.size**2 + a.size**2 * c.independent**2),
+        variance=_row_sum(a.variance * c.value**2 + a.value**2 * c.variance),
     )
     guard = low_entropy_rows(a.value, c.value)[:, None]
     return _accumulated(terms, a.shape[1], formats.accumulate, formats, guard, terms.mass == 0)
@@ -156,6 +152,10 @@ def _with_bias(terms: _Terms, bias: Value) -> _Terms:
         independent_squared=terms.independent_squared + bias.independent**2,
         variance=terms.variance + bias.variance,
     )
+
+
+def _row_sum(array: np.ndarray) -> np.ndarray:
+    return array.sum(axis=1, keepdims=True)
 
 
 def _product(a: np.ndarray, w: np.ndarray) -> np.ndarray:

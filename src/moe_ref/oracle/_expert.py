@@ -71,9 +71,9 @@ def run_expert(
     """
     wide = formats.accumulate
     # The weight's own error comes last: it is common to the row. See `with_factor`.
-    w = None if weight is None else exact(weight.value)
-    at = None if w is None else site
-    if w is not None and at == "input":
+    w = exact(np.ones((x.shape[0], 1)) if weight is None else weight.value)
+    at = None if weight is None else site
+    if at == "input":
         x = rounded(multiply(x, w), formats.inputs)
     before = dot(x, p.w_in, formats, bias=p.b_in)
     if at == "input":
@@ -86,15 +86,14 @@ def run_expert(
     if spec.gated:
         gate, up = before[:, : spec.d_hidden], before[:, spec.d_hidden :]
     plain = active if linear is None else multiply(active, linear, wide)
-    weighs_hidden = w is not None and at == "hidden"
-    hidden = multiply(plain, w, wide) if weighs_hidden else plain
+    hidden = multiply(plain, w, wide) if at == "hidden" else plain
     hidden = narrowed(hidden, formats.hidden, wide)
 
     bias = p.b_out
-    if weighs_hidden and bias is not None:
+    if at == "hidden" and bias is not None:
         bias = multiply(w, bias[None, :], wide)
     output = dot(hidden, p.w_out, formats, bias=bias)
-    if weighs_hidden:
+    if at == "hidden":
         output = with_factor(output, weight)
     output = narrowed(output, formats.expert_output, wide)
     weighted = multiply(output, weight) if weight is not None and at == "output" else output

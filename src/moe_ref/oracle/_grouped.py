@@ -108,7 +108,7 @@ def grouped_matmul_vjp(
 
 
 def _read(x, w, group_sizes, numerics) -> tuple[Formats, np.ndarray, list[tuple[int, slice]]]:
-    formats = Formats(numerics or Numerics.of(dtype_name(x, "x")))  # pyright: ignore
+    formats = Formats(numerics or Numerics.of(dtype_name(x, "x")))  # pyright: ignore[reportArgumentType]
     values, sizes = floats(x), np.asarray(group_sizes).astype(np.int64)
     shape = np.shape(w)
     require(values.ndim == 2, "x", "of shape [rows, k]", f"shape {values.shape}")

@@ -6,6 +6,7 @@ $$|\delta f| \le |f'(v)|\,b + \tfrac12 \max|f''|\,b^2 + c\,u\,|f(v)| + 4\eta, \q
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -58,15 +59,16 @@ def _through(x, value, slope, steepest, curvature, rough, format) -> Value:
     own = HALF_ULPS * np.abs(value) + rough
     floor = (format.unit + UNIT) * own + 4 * format.eta
     slope = np.abs(slope)
-
-    def grown(error):
-        return np.minimum(slope * error + curvature / 2 * error**2, steepest * error)
-
+    bound, worst = (
+        np.minimum(slope * error + curvature / 2 * error**2, steepest * error)
+        for error in (x.bound, x.worst)
+    )
+    linear = np.minimum(slope * x.systematic + curvature / 2 * x.bound**2, steepest * x.bound)
     return bounded(
         value,
-        grown(x.bound) + floor,
-        grown(x.worst) + floor,
-        np.minimum(slope * x.systematic + curvature / 2 * x.bound**2, steepest * x.bound) + floor,
+        bound + floor,
+        worst + floor,
+        linear + floor,
         slope * x.independent,
         slope**2 * x.variance + (format.unit * value) ** 2 / 3,
     )
@@ -116,6 +118,7 @@ SQRT_SOFTPLUS = Smooth(
 )
 
 
+@functools.cache
 def soft_cap(cap: float) -> Smooth:
     r"""$c \tanh(x / c)$."""
 

@@ -107,24 +107,26 @@ def rounded(x: Value, format: Format) -> Value:
     A number that is known exactly and representable stays as it is.
     """
     fits = format.nearest(x.value) == x.value
-    own = UNIT * np.abs(x.value)
-
-    def step(error):
-        """Half an ulp, and what flushing may take."""
-        known, size = fits & (error == 0), np.abs(x.value)
-        half = np.where(known, 0.0, format.half_ulp(size + error) + own)
-        small = ~known & (size - error < format.smallest_normal)
-        return half, np.where(small & format.flushes, format.eta, 0.0)
-
-    half, flushed = step(x.bound)
+    half, flushed = _step(x.value, x.bound, fits, format)
+    worst_half, worst_flushed = _step(x.value, x.worst, fits, format)
     return bounded(
         x.value,
         x.bound + half + flushed,
-        x.worst + sum(step(x.worst)),
+        x.worst + worst_half + worst_flushed,
         x.systematic + flushed,
         np.hypot(x.independent, half),
         x.variance + half**2 / 3,
     )
+
+
+def _step(
+    value: np.ndarray, error: np.ndarray, fits: np.ndarray, format: Format
+) -> tuple[np.ndarray, np.ndarray]:
+    """Half an ulp, and what flushing may take."""
+    known, size = fits & (error == 0), np.abs(value)
+    half = np.where(known, 0.0, format.half_ulp(size + error) + UNIT * size)
+    small = ~known & (size - error < format.smallest_normal)
+    return half, np.where(small & format.flushes, format.eta, 0.0)
 
 
 def narrowed(x: Value, format: Format, current: Format) -> Value:
@@ -154,8 +156,8 @@ def concatenated(parts: list[Value], axis: int = 0) -> Value:
 
 def settled(x: Value) -> Value:
     """The result for the user: where nothing can be said, the bounds are inf and never NaN."""
-
-    def known(error):
-        return np.where(np.isfinite(error) & np.isfinite(x.value), error, np.inf)
-
-    return dataclasses.replace(x, bound=known(x.bound), worst=known(x.worst))
+    finite = np.isfinite(x.value)
+    bound, worst = (
+        np.where(finite & np.isfinite(error), error, np.inf) for error in (x.bound, x.worst)
+    )
+    return dataclasses.replace(x, bound=bound, worst=worst)

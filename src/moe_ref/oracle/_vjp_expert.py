@@ -89,7 +89,7 @@ def expert_vjp(
         if p.b_out is not None:
             bias = p.b_out.map(lambda array: np.broadcast_to(array, dy.shape))
             d_weight = add(d_weight, dot_rows(dy, bias, formats), wide)
-    elif at == "input":
+    elif weight is not None:  # at the input
         d_x = narrowed(d_x, back, wide)
         d_weight = dot_rows(d_x, x, formats)
         d_x = multiply(d_x, weight, wide)

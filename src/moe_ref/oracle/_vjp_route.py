@@ -7,12 +7,13 @@ import numpy as np
 from moe_ref.oracle._arithmetic import multiply
 from moe_ref.oracle._decide import token_scores
 from moe_ref.oracle._dot import dot
-from moe_ref.oracle._formats import finer
+from moe_ref.oracle._formats import Formats, finer
 from moe_ref.oracle._logits import cast
 from moe_ref.oracle._problem import Problem
 from moe_ref.oracle._smooth import SIGMOID, SQRT_SOFTPLUS, apply_slope, soft_cap
 from moe_ref.oracle._value import Value, correlated, exact, narrowed
 from moe_ref.oracle._vjp_weights import softmax_vjp, weights_vjp
+from moe_ref.spec import RouterSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,19 +46,8 @@ def router_vjp(p: Problem, dw: Value) -> tuple[RouterGradient, Value]:
     assert routing.logits is not None
     assert p.uncapped is not None
     rule = p.spec.router
-    scores = token_scores(routing.logits, rule, f)
-    ds, d_factor = weights_vjp(dw, scores, routing.experts, rule, f, router.per_expert_scale)
-
-    z = narrowed(routing.logits, f.score, f.logits)
-    if rule.score == "softmax":
-        dz = softmax_vjp(ds, scores.full, f)
-    elif rule.score == "sigmoid":
-        dz = multiply(ds, apply_slope(z, SIGMOID, f.score), f.score)
-    elif rule.score == "sqrt_softplus":
-        dz = multiply(ds, apply_slope(z, SQRT_SOFTPLUS, f.score), f.score)
-    else:
-        dz = ds
-    dz = narrowed(dz, f.logits, f.score)
+    scale = router.per_expert_scale
+    dz, d_factor = logits_vjp(dw, routing.logits, routing.experts, rule, f, scale)
     if rule.logit_softcap is not None:
         slope = apply_slope(p.uncapped, soft_cap(rule.logit_softcap), f.logits)
         dz = multiply(dz, slope, f.logits)
@@ -72,3 +62,38 @@ def router_vjp(p: Problem, dw: Value) -> tuple[RouterGradient, Value]:
     if bias is not None:
         bias = narrowed(bias, f.projection, wide)
     return RouterGradient(narrowed(weight, f.projection, wide), bias, d_factor), dx
+
+
+def logits_vjp(
+    dw: Value,
+    logits: Value,
+    experts: np.ndarray,
+    rule: RouterSpec,
+    formats: Formats,
+    per_expert_scale: Value | None,
+) -> tuple[Value, Value | None]:
+    """Pull the cotangent of the weights back to the logits, after the softcap.
+
+    Args:
+        dw: [tokens, k], in the dtype of the weights.
+        logits: [tokens, choices].
+        experts: [tokens, k] ids, -1 for an empty slot.
+        rule: the rule.
+        formats: of the kernel.
+        per_expert_scale: [choices] or None.
+
+    Returns:
+        The gradients of the logits, in their dtype, and of the per-expert scale.
+    """
+    scores = token_scores(logits, rule, formats)
+    ds, d_factor = weights_vjp(dw, scores, experts, rule, formats, per_expert_scale)
+    z = narrowed(logits, formats.score, formats.logits)
+    if rule.score == "softmax":
+        dz = softmax_vjp(ds, scores.full, formats)
+    elif rule.score == "sigmoid":
+        dz = multiply(ds, apply_slope(z, SIGMOID, formats.score), formats.score)
+    elif rule.score == "sqrt_softplus":
+        dz = multiply(ds, apply_slope(z, SQRT_SOFTPLUS, formats.score), formats.score)
+    else:
+        dz = ds
+    return narrowed(dz, formats.logits, formats.score), d_factor
