@@ -124,6 +124,9 @@ class _Found:
         console.print(parameter_table(parameter_counts(self.spec)))
         console.print()
         console.print(Text(f"load of {self.hidden.tokens:,} tokens ({self.hidden.what})"))
+        if self.spec.router.zero_experts:
+            first, last = self.spec.router.num_experts, self.spec.router.num_choices - 1
+            console.print(Text(f"experts {first} to {last} return their input", style="dim"))
         console.print()
         ascii_only = not console.encoding.startswith("utf")
         for line in load_chart(self.load.counts, width=console.width, ascii_only=ascii_only):
