@@ -107,9 +107,10 @@ def _nothing(rng, dtype, budget):
 
 
 def _edges(rng, dtype, budget):
-    for m in (1, 3, 31, 32, 33, 63, 64, 65, 127, 128, 129):
+    smoke = budget == "smoke"
+    for m in (1, 31, 33, 64, 129) if smoke else (1, 3, 31, 32, 33, 63, 64, 65, 127, 128, 129):
         yield grouped_case(rng, f"{m} rows before 7", dtype, [m, 7], k=32, n=16)
-    for edge in (1, 3, 31, 33, 65, 127, 129):
+    for edge in (1, 33, 127) if smoke else (1, 3, 31, 33, 65, 127, 129):
         yield grouped_case(
             rng, f"k={edge}, n={130 - edge}", dtype, [5, 0, 11], k=edge, n=130 - edge
         )

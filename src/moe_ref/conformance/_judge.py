@@ -34,26 +34,24 @@ def within(
         detail = f"shape {actual.shape}, expected {value.shape}"
         return Judgement(status="fail", ratio=np.inf, detail=detail)
     keep = np.ones(value.shape[:1], bool) if rows is None else rows
-    index = np.arange(value.shape[0])[keep] if value.ndim else None
-    picked = (lambda a: a[keep]) if value.ndim else (lambda a: a)
-    ratio = oracle.ratio(picked(actual), picked(value), picked(bound))
+    index = np.flatnonzero(keep)
+    ratio = oracle.ratio(actual[keep], value[keep], bound[keep])
     if ratio.size == 0:
         return Judgement(status="pass", ratio=0.0)
-    flat = np.where(np.isnan(ratio), np.inf, ratio)
-    at = np.unravel_index(int(np.argmax(flat)), flat.shape)
-    place = (int(index[at[0]]), *map(int, at[1:])) if index is not None else ()
-    worst = float(flat[at])
+    at = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+    place = (int(index[at[0]]), *map(int, at[1:]))
+    worst = float(ratio[at])
     if worst > 1:
         got, want = float(actual[place]), float(value[place])
         detail = f"{where(place)}: got {got:.9g}, expected {want:.9g} +- {float(bound[place]):.3g}"
-        wrong = int(np.sum(flat > 1))
+        wrong = int(np.sum(ratio > 1))
         return Judgement(
-            status="fail", ratio=worst, detail=f"{detail}; {wrong} of {flat.size} elements wrong"
+            status="fail", ratio=worst, detail=f"{detail}; {wrong} of {ratio.size} elements wrong"
         )
-    deaf = _deaf_rows(picked(value), picked(bound))
+    deaf = _deaf_rows(value[keep], bound[keep])
     if deaf.any():
-        first = int(index[np.argmax(deaf)]) if index is not None else 0
-        detail = f"row {first}: every value is below its bound, zeros would pass"
+        row = int(index[np.argmax(deaf)])
+        detail = f"row {row}: every value is below its bound, zeros would pass"
         return Judgement(status="cannot tell", ratio=worst, detail=detail)
     return Judgement(status="pass", ratio=worst)
 
@@ -80,9 +78,8 @@ def all_of(*judgements: Judgement) -> Judgement:
 
 
 def _deaf_rows(value: np.ndarray, bound: np.ndarray) -> np.ndarray:
-    if value.ndim == 0:
-        return np.asarray([bool(bound > 0 and abs(value) <= bound)])
+    """Rows in which zeros would pass; a NaN or Inf that is asked for is never deaf."""
     rows = value.reshape(value.shape[0], -1)
     limit = bound.reshape(value.shape[0], -1)
-    audible = ~(np.abs(rows) <= limit) | (limit == 0)
-    return ~audible.any(axis=1) if rows.shape[1] else np.zeros(rows.shape[0], bool)
+    passes = (np.abs(rows) <= limit) & (limit > 0) & np.isfinite(rows)
+    return passes.all(axis=1) if rows.shape[1] else np.zeros(rows.shape[0], bool)
