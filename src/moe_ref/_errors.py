@@ -5,13 +5,14 @@ import typing
 from collections.abc import Collection
 from typing import Any
 
+import numpy as np
 from beartype import BeartypeConf
 from beartype.door import is_bearable
 
 _CONF = BeartypeConf(is_pep484_tower=True)
 
 
-def require(condition: bool, argument: str, requirement: str, value: object) -> None:
+def require(condition: bool | np.bool_, argument: str, requirement: str, value: object) -> None:
     """Raise `ValueError` unless `condition` holds.
 
     Args:

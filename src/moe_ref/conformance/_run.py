@@ -4,6 +4,7 @@ import os
 import pathlib
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ Progress = Callable[[int, int, str], None]
 
 
 def run(
-    implementation: Implementation,
+    implementation: Implementation | Callable[..., Any],
     *,
     op: str | None = None,
     budget: Budget = "smoke",

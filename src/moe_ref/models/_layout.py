@@ -1,7 +1,7 @@
 """Where checkpoints keep the parameters of an MoE block, and in which shape."""
 
 import dataclasses
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,6 +12,7 @@ Names = tuple[str, ...]
 Arrays = dict[str, np.ndarray | None]
 
 
+@runtime_checkable
 class ExpertLayout(Protocol):
     """Where the parameters of expert networks are kept."""
 
