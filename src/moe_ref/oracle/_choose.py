@@ -55,8 +55,8 @@ def groups_of(choice: Value, spec: RouterSpec, format: Format) -> Value:
     Returns:
         [tokens, groups].
     """
-    tokens = choice.shape[0]
-    split = choice.map(lambda array: array.reshape(tokens, spec.num_groups, -1))
+    shape = (choice.shape[0], spec.num_groups, spec.num_choices // spec.num_groups)
+    split = choice.map(lambda array: array.reshape(shape))
     top = 1 if spec.group_score == "max" else spec.group_top
 
     def largest(array):

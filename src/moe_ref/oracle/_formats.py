@@ -51,6 +51,7 @@ class Format:
             ```
         """
         exponent = np.frexp(size)[1].astype(np.int64)  # size = m 2^exponent, m in [1/2, 1)
+        exponent = np.where(size == 0, self.min_exponent, exponent)
         half = np.ldexp(1.0, np.maximum(exponent, self.min_exponent + 1) - self.bits - 1)
         return np.where(size <= self.max, half, np.inf)
 

@@ -112,7 +112,7 @@ SQRT_SOFTPLUS = Smooth(
     bend=_sqrt_softplus_bend,
     steepest=0.32,
     max_bend=0.0746,
-    max_twist=0.0557,
+    max_twist=0.0478,
     rough=np.zeros_like,
     rough_slope=lambda x: 4 * HALF_ULPS * _sqrt_softplus_slope(x),
 )

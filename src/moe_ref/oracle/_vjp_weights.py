@@ -77,7 +77,7 @@ def _divided(dw: Value, w: Value, s: Value, spec: RouterSpec, formats: Formats) 
     units = 4 * (format.unit + UNIT)
 
     def below(error):
-        of_divisor = denominator_error(s.value, error, error, safe, spec)
+        of_divisor = denominator_error(s.value, error, error, safe, spec, format)
         return of_divisor + units * safe
 
     d = correlated(safe, below(s.bound), below(s.worst))

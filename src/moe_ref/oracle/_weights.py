@@ -3,7 +3,7 @@ r"""Combine weights from the scores of the chosen experts."""
 import numpy as np
 
 from moe_ref.oracle._arithmetic import multiply
-from moe_ref.oracle._formats import UNIT, Formats, finer
+from moe_ref.oracle._formats import UNIT, Format, Formats, finer
 from moe_ref.oracle._scores import Scores, softmax
 from moe_ref.oracle._value import Value, correlated, exact, narrowed
 from moe_ref.spec import RouterSpec
@@ -56,7 +56,7 @@ def normalized(scores: Scores, experts: np.ndarray, spec: RouterSpec, formats: F
 
     def error(of_own, of_full):
         mine = of_own + (of_full - of_own) * _common_share(s, of_full, safe, spec)
-        below = denominator_error(s, of_own, of_full, safe, spec)
+        below = denominator_error(s, of_own, of_full, safe, spec, format)
         below = below + unit * (experts.shape[1] + _power_half_ulps(s, spec)) * safe
         room = safe - below
         bound = (mine + w * below) / np.where(room > 0, room, 1.0) + 2 * unit * w + format.eta
@@ -106,8 +106,8 @@ def _common_share(s, of_full, safe, spec) -> np.ndarray | float:
     return 0.0
 
 
-def denominator_error(s, of_own, of_full, safe, spec) -> np.ndarray:
-    """Error of the denominator from that of the scores."""
+def denominator_error(s, of_own, of_full, safe, spec, format: Format) -> np.ndarray:
+    """Error of the denominator from that of the scores, and of powers that underflow."""
     own, full = (error.sum(axis=-1, keepdims=True) for error in (of_own, of_full))
     if spec.renormalize == "sum":
         return own
@@ -116,7 +116,8 @@ def denominator_error(s, of_own, of_full, safe, spec) -> np.ndarray:
         return np.where(total + full < eps, 0.0, np.where(total - full > eps, own, full))
     p = spec.renormalize_p
     slope = np.where(of_own > 0, s ** (p - 1), 0.0)
-    return safe ** (1 - p) * (slope * of_own).sum(axis=-1, keepdims=True)
+    lost = 4 * s.shape[-1] * format.eta * (p > 1) / p
+    return safe ** (1 - p) * ((slope * of_own).sum(axis=-1, keepdims=True) + lost)
 
 
 def _power_half_ulps(s, spec) -> np.ndarray | float:
