@@ -215,6 +215,13 @@ def test_bad_operation_of_what_is_shipped(moe_ref_command, op):
     assert "grouped_matmul" in result.stderr
 
 
+def test_save_that_is_a_file(moe_ref_command, tmp_path):
+    (tmp_path / "file").touch()
+    result = moe_ref_command(*TARGET, "--save", tmp_path / "file")
+    assert result.exit_code == 2
+    assert "`--save` must be a folder" in result.stderr
+
+
 def test_unwritable_page(moe_ref_command, judged, tmp_path):
     judged(HOLDS)
     result = moe_ref_command(*TARGET, "--html", tmp_path / "absent" / "report.html")

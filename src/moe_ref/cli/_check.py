@@ -7,7 +7,7 @@ import typer
 
 from moe_ref.cli._console import Output, print_json, progress_bar, stdout_to_stderr
 from moe_ref.cli._guard import FAILED, WrongUseError, require_place, wrong_use
-from moe_ref.cli._results import checks_table, print_report
+from moe_ref.cli._results import checks_table, counts_line, print_results
 
 Op = Annotated[
     str | None,
@@ -42,14 +42,38 @@ def check(
 ) -> None:
     """Judge a kernel, or the implementations of moe_ref itself."""
     require_place(html, "--html")
-    report = _judge(target, op, budget, seed, save)
+    if save is not None and save.exists() and not save.is_dir():
+        raise WrongUseError(f"`--save` must be a folder; {save} is a file.")
+    # Imported here: it is heavier than the rest of the command line.
+    from moe_ref import conformance
+
+    with stdout_to_stderr():
+        implementations = _shipped(op) if target is None else (_load(target, op),)
+    console = Output()
+    results = []
+    for implementation in implementations:
+        with stdout_to_stderr(), progress_bar() as progress:
+            task = progress.add_task(implementation.name)
+            report = conformance.run(
+                implementation,
+                budget=budget,
+                seed=seed,
+                save=save,
+                progress=lambda done, total, label, task=task, bar=progress: bar.update(
+                    task, completed=done, total=total, description=label
+                ),
+            )
+        results += report.results
+        if not as_json:
+            print_results(report.results, console)
+    report = conformance.Report(tuple(results))
     if html is not None:
         with wrong_use(OSError, prefix="`--html` must be writable; "):
             html.write_text(report.to_html(), encoding="utf-8")
     if as_json:
         print_json(report.to_dict())
     else:
-        print_report(report, Output())
+        console.print(counts_line(report.counts()))
     if not report.ok:
         raise typer.Exit(FAILED)
 
@@ -85,28 +109,11 @@ def _load(target: str, op: str | None) -> Any:
     return found
 
 
-def _judge(target: str | None, op: str | None, budget: Any, seed: int, save: Path | None) -> Any:
-    # Imported here: it is heavier than the rest of the command line.
+def _shipped(op: str | None) -> tuple[Any, ...]:
     from moe_ref import conformance
 
-    with stdout_to_stderr(), progress_bar() as progress:
-        if target is not None:
-            judged = (_load(target, op),)
-        else:
-            judged = tuple(i for i in conformance.builtin() if op in (None, i.op))
-            if not judged:
-                known = ", ".join(sorted({i.op for i in conformance.builtin()}))
-                raise WrongUseError(f"`--op` must be one of {known}; got {op!r}.")
-        results = []
-        for implementation in judged:
-            task = progress.add_task(implementation.name)
-
-            def advance(done: int, total: int, label: str, task=task) -> None:
-                progress.update(task, completed=done, total=total, description=label)
-
-            report = conformance.run(
-                implementation, budget=budget, seed=seed, save=save, progress=advance
-            )
-            results += report.results
-            progress.remove_task(task)
-    return conformance.Report(tuple(results))
+    shipped = conformance.builtin()
+    known = sorted({implementation.op for implementation in shipped})
+    if op not in (None, *known):
+        raise WrongUseError(f"`--op` must be one of {', '.join(known)}; got {op!r}.")
+    return tuple(implementation for implementation in shipped if op in (None, implementation.op))

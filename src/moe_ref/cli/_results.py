@@ -1,7 +1,6 @@
 """Verdicts in the terminal."""
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -13,18 +12,16 @@ from moe_ref.cli._console import Output
 STYLES = {"pass": "green", "fail": "bold red", "cannot tell": "bold yellow", "skipped": "dim"}
 
 
-def print_report(report: Any, console: Output) -> None:
-    """Print a table an implementation, what failed, and the counts."""
-    for name, rows in groupby(report.results, key=lambda result: result.implementation):
-        group = tuple(rows)
-        console.print(Text(name, style="bold").append(f"  {group[0].op}", style="not bold dim"))
-        console.print(results_table(group))
-        _print_notes(group, console)
-        console.print()
-    for result in report.results:
+def print_results(results: Sequence[Any], console: Output) -> None:
+    """Print what was found in one implementation: a table, then what does not hold, and why."""
+    first = results[0]
+    console.print(Text(first.implementation, style="bold").append(f"  {first.op}", "not bold dim"))
+    console.print(results_table(results))
+    _print_skipped(results, console)
+    console.print()
+    for result in results:
         if result.status in ("fail", "cannot tell"):
             _print_failure(result, console)
-    console.print(counts_line(report.results))
 
 
 def results_table(results: Iterable[Any]) -> Table:
@@ -71,7 +68,7 @@ def ratio(value: float | None) -> str:
     return f"{value:#.4g}".rstrip(".") if value else "0"
 
 
-def _print_notes(results: Sequence[Any], console: Output) -> None:
+def _print_skipped(results: Sequence[Any], console: Output) -> None:
     """Why checks were skipped, one line a reason."""
     skipped = [result for result in results if result.status == "skipped"]
     reasons: dict[str, list[str]] = {}
@@ -97,12 +94,8 @@ def _print_failure(result: Any, console: Output) -> None:
     console.print()
 
 
-def counts_line(results: Sequence[Any]) -> Text:
+def counts_line(counts: Mapping[str, int]) -> Text:
     """How often each verdict was given."""
-    text = Text(f"{len(results)} checks: ")
-    parts = []
-    for status, style in STYLES.items():
-        count = sum(result.status == status for result in results)
-        if count or status == "pass":
-            parts.append(Text(f"{count} {status}", style=style))
-    return text + Text(", ").join(parts)
+    some = [(status, n) for status, n in counts.items() if n or status == "pass"]
+    parts = [Text(f"{n} {status}", style=STYLES[status]) for status, n in some]
+    return Text(f"{sum(counts.values())} checks: ") + Text(", ").join(parts)
