@@ -132,4 +132,4 @@ def test_router_dtypes_are_those_of_the_code():
     assert dtypes("granitemoe") == (None, None, single, None)
     assert dtypes("ernie4.5-moe") == (single, single, single, None)
     assert dtypes("longcat-flash") == (None, single, single, single)
-    assert dtypes("switch-base") == (single, single, single, None)
+    assert dtypes("switch-base") == (None, single, single, None)

@@ -81,7 +81,8 @@ class Block:
     def target(self, stored: str, *, at_least: str | None = None) -> np.dtype:
         """Dtype that a tensor stored as `stored` is returned in, never narrower than `at_least`."""
         dtype = jnp.dtype(self._dtype or FLOATS[stored])
-        return dtype if at_least is None else jnp.promote_types(dtype, at_least)
+        minimum = jnp.dtype(at_least or dtype)
+        return minimum if minimum.itemsize > dtype.itemsize else dtype
 
     def array(
         self, name: str, shape: tuple[int, ...], *, at_least: str | None = None

@@ -3,7 +3,7 @@
 from moe_ref.models._architecture import Architecture, Stack
 from moe_ref.models._config import Config
 from moe_ref.models._layout import Layout
-from moe_ref.models._rule import EXPERTS_PROJ, with_sizes
+from moe_ref.models._rule import PROJ, below, with_sizes
 from moe_ref.spec import LayerSpec
 
 
@@ -38,7 +38,9 @@ ARCHITECTURES = (
         layout=Layout(
             router=("router.classifier.weight",),
             selection_bias=("router.e_score_correction_bias",),
-            experts=EXPERTS_PROJ,
+            experts=(below("experts.{e}.", PROJ),),
+            # transformers gives the identity experts, too, a first projection, and never uses it.
+            ignored=r"experts\.\d+\.(gate|up)_proj\.weight",
         ),
     ),
 )

@@ -37,7 +37,6 @@ def _spec(config: Config, layer: int) -> LayerSpec:
         activation=config.activation("dense_act_fn", "relu"),
         expert_capacity=config.integer("expert_capacity", default=64, minimum=0),
         router_bias=config.flag("router_bias", False),
-        param_dtype=dtype,
         projection_dtype=dtype,
         score_dtype=dtype,
     )
