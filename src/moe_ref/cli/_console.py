@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 
 class Output(Console):
@@ -46,13 +47,13 @@ def progress_bar() -> Progress:
 def waiting(what: str) -> Iterator[None]:
     """Show that something takes its time, if somebody is watching."""
     console = Output(stderr=True)
-    with console.status(what) if console.is_terminal else contextlib.nullcontext():
+    with console.status(Text(what)) if console.is_terminal else contextlib.nullcontext():
         yield
 
 
 def print_json(document: Any) -> None:
     """Write one JSON document to standard output; NaN and infinities become their names."""
-    print(json.dumps(_plain(document), indent=2, allow_nan=False, ensure_ascii=False))
+    print(json.dumps(_plain(document), indent=2, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:
