@@ -205,7 +205,7 @@ def test_declared_operation(moe_ref_command, judged, tmp_path, monkeypatch):
     assert [name for name, _ in calls] == ["mine", "mine"]
     refused = moe_ref_command("check", "target_declared:f", "--op", "layer")
     assert refused.exit_code == 2
-    assert "`--op` must be route" in refused.stderr
+    assert "`op` must be 'route'" in refused.stderr
 
 
 @pytest.mark.parametrize("op", ["dance"])

@@ -94,19 +94,11 @@ def list_checks(op: Op = None, as_json: Json = False) -> None:
 def _load(target: str, op: str | None) -> Any:
     from moe_ref import conformance
 
-    assumed = op or next(iter(conformance.OPERATIONS))
     try:
         with wrong_use(ValueError):
-            found = conformance.load_target(target, op=assumed)
+            return conformance.load_target(target, op=op)
     except SystemExit as error:
         raise WrongUseError(f"{target}: importing it ended the process ({error.code}).") from error
-    bare = conformance.Implementation(name=target, op=assumed, function=found.function)
-    if op is None and found == bare:  # nothing but what was assumed: a callable declares no `op`
-        known = ", ".join(conformance.OPERATIONS)
-        raise WrongUseError(f"`--op` must be given for a callable, one of {known}.")
-    if op not in (None, found.op):
-        raise WrongUseError(f"`--op` must be {found.op}, as {target} declares; got {op}.")
-    return found
 
 
 def _shipped(op: str | None) -> tuple[Any, ...]:

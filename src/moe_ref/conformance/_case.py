@@ -52,9 +52,9 @@ class Case:
         return "\n".join(lines)
 
 
-def leaves(arrays: dict[str, Any], prefix: str = "") -> dict[str, np.ndarray]:
+def leaves(arrays: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Flatten nested dicts to dotted names; None is left out."""
-    flat: dict[str, np.ndarray] = {}
+    flat: dict[str, Any] = {}
     for name, value in arrays.items():
         if isinstance(value, dict):
             flat |= leaves(value, f"{prefix}{name}.")
@@ -71,9 +71,11 @@ def _literal(array: np.ndarray) -> str:
         return f"np.zeros({array.shape}, {dtype})"
     if array.size > _PRINTABLE:
         return f"...  # {dtype} of shape {array.shape}: see the saved input"
-    text = repr(
-        array.astype(np.float64).tolist() if array.dtype.kind not in "iub" else array.tolist()
-    )
+    if array.dtype.kind in "iub":
+        return f"np.array({array.tolist()}, {dtype})"
+    # The shortest decimals that give these numbers back in their own dtype.
+    short = np.array([float(str(number)) for number in array.reshape(-1)])
+    text = repr(short.reshape(array.shape).tolist())
     for word in ("nan", "inf"):
         text = text.replace(word, f"np.{word}")
     return f"np.array({text}, {dtype})"

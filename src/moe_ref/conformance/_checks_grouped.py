@@ -151,7 +151,7 @@ def _small(rng, dtype, budget):
 
 
 def _whole_numbers(rng, dtype, budget):
-    yield grouped_case(rng, "integers", dtype, [9, 0, 20, 4, 31], k=16, draw=integers)
+    yield grouped_case(rng, "integers", dtype, [9, 0, 20, 4, 31], k=16, n=16, draw=integers)
 
 
 def _integer_types(rng, dtype, budget):

@@ -64,7 +64,7 @@ def _skewed(rng, dtype, budget):
         one_expert_sizes(experts=5, rows=65, hot=2),
         np.array([0, 9, 0, 0, 17, 5, 0], np.int32),
     ):
-        yield _with_cotangent(rng, grouped_case(rng, f"sizes {list(sizes)}", dtype, sizes))
+        yield _with_cotangent(rng, grouped_case(rng, f"sizes {sizes.tolist()}", dtype, sizes))
 
 
 def _edges(rng, dtype, budget):

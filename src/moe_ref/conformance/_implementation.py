@@ -8,6 +8,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
+import jax
+
 from moe_ref._errors import require_choice
 from moe_ref.conformance._operations import OPERATIONS, apply_layer
 from moe_ref.grouped import grouped_matmul
@@ -27,6 +30,8 @@ class Implementation:
         zero_tail: it writes zeros into rows that belong to no group. False: such rows of the
             result, and of the gradient, are not looked at.
         gradients: it can be differentiated with `jax.vjp`. None: find out.
+        may_decline: it may refuse an input it does not support, with a TypeError, ValueError or
+            NotImplementedError. False: that is a failure.
     """
 
     name: str
@@ -35,6 +40,7 @@ class Implementation:
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     zero_tail: bool = False
     gradients: bool | None = None
+    may_decline: bool = True
 
     def __post_init__(self):
         require_choice(self.op, "op", OPERATIONS)
@@ -42,12 +48,20 @@ class Implementation:
             require_choice(dtype, "dtypes", ("bfloat16", "float16", "float32", "float64"))
 
 
-def load_target(target: str, *, op: str) -> Implementation:
+def _jitted_route(logits: Any, spec: Any, bias: Any = None, mask: Any = None) -> Any:
+    return jax.jit(route, static_argnums=1)(logits, spec, bias, mask)
+
+
+def _jitted_layer(layer: Any, x: Any, mask: Any = None, *, execution: Any) -> Any:
+    return eqx.filter_jit(apply_layer)(layer, x, mask, execution=execution)
+
+
+def load_target(target: str, *, op: str | None = None) -> Implementation:
     """Import a callable to be judged.
 
     Args:
         target: `package.module:name`, the name may be dotted. The current folder is searched too.
-        op: the operation it computes.
+        op: the operation it computes; a target that is an `Implementation` says so itself.
 
     Returns:
         The implementation, with the capabilities of a bare callable.
@@ -55,7 +69,8 @@ def load_target(target: str, *, op: str) -> Implementation:
     Raises:
         ValueError: a target or an operation that does not exist, saying what was found.
     """
-    require_choice(op, "op", OPERATIONS)
+    if op is not None:
+        require_choice(op, "op", OPERATIONS)
     module_name, _, path = target.partition(":")
     if not module_name or not path:
         raise ValueError(f"`target` must be of the form package.module:name; got {target!r}.")
@@ -71,27 +86,33 @@ def load_target(target: str, *, op: str) -> Implementation:
             raise ValueError(f"`target` must exist; {module_name!r} has no {path!r}.")
         found = getattr(found, name)
     if isinstance(found, Implementation):
+        if op not in (None, found.op):
+            raise ValueError(f"`op` must be {found.op!r}, as {target!r} declares; got {op!r}.")
         return found
     if not callable(found):
         raise ValueError(f"`target` must be callable; {target!r} is a {type(found).__name__}.")
+    if op is None:
+        known = ", ".join(OPERATIONS)
+        raise ValueError(f"`op` must be given for a callable, one of {known}; got None.")
     return Implementation(name=target, op=op, function=found)
 
 
 def builtin() -> tuple[Implementation, ...]:
     """moe_ref's own implementations, with everything they declare."""
-    full = ("float32", "bfloat16", "float64")
     grouped = tuple(
         Implementation(
             name=f"grouped_matmul[{name}]",
             op="grouped_matmul",
             function=functools.partial(grouped_matmul, implementation=name),
-            dtypes=full,
             zero_tail=True,
             gradients=True,
+            may_decline=False,
         )
         for name in ("loop", "xla", "blocked")
     )
-    router = Implementation(name="route", op="route", function=route, dtypes=full, gradients=True)
+    router = Implementation(
+        name="route", op="route", function=_jitted_route, gradients=True, may_decline=False
+    )
     executions = {
         "Dense": Dense(),
         "Dropless": Dropless(),
@@ -101,9 +122,9 @@ def builtin() -> tuple[Implementation, ...]:
         Implementation(
             name=f"MoE[{name}]",
             op="layer",
-            function=functools.partial(apply_layer, execution=execution),
-            dtypes=full,
+            function=functools.partial(_jitted_layer, execution=execution),
             gradients=True,
+            may_decline=False,
         )
         for name, execution in executions.items()
     )

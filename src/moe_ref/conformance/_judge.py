@@ -17,6 +17,7 @@ def within(
     *,
     where: Where,
     rows: np.ndarray | None = None,
+    whole: bool = False,
 ) -> Judgement:
     """Judge `|actual - value| <= bound`, element by element.
 
@@ -26,9 +27,11 @@ def within(
         bound: what correct rounding may differ by.
         where: names an element for a reader.
         rows: which rows of the first axis to look at; None: all.
+        whole: what must be heard is the array, not every row of it: parts of a router's gradient
+            vanish by right.
 
     Returns:
-        `fail` beyond the bound; `cannot tell` where a whole row is no larger than its bound.
+        `fail` beyond the bound; `cannot tell` where everything in a row is below its bound.
     """
     if actual.shape != value.shape:
         detail = f"shape {actual.shape}, expected {value.shape}"
@@ -49,9 +52,9 @@ def within(
             status="fail", ratio=worst, detail=f"{detail}; {wrong} of {ratio.size} elements wrong"
         )
     deaf = _deaf_rows(value[keep], bound[keep])
-    if deaf.any():
-        row = int(index[np.argmax(deaf)])
-        detail = f"row {row}: every value is below its bound, zeros would pass"
+    if deaf.all() if whole else deaf.any():
+        row = (int(index[np.argmax(deaf)]), *(0 for _ in value.shape[1:]))
+        detail = f"{where(row)}: all of the row is below its bound, zeros would pass"
         return Judgement(status="cannot tell", ratio=worst, detail=detail)
     return Judgement(status="pass", ratio=worst)
 

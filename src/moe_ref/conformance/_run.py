@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from moe_ref._errors import require, require_choice
-from moe_ref.conformance._case import leaves
+from moe_ref.conformance._case import Case, leaves
 from moe_ref.conformance._check import Budget, Check
 from moe_ref.conformance._checks import checks
 from moe_ref.conformance._implementation import Implementation
@@ -117,9 +117,11 @@ def _run_check(
         rng = np.random.default_rng([seed, *check.id.encode()])
         for case in check.cases(rng, dtype, budget):
             cases += 1
-            judgement = _judge(check, case, runner.call(check.method, case), refusals)
-            if judgement is None:
+            outcome = runner.call(check.method, case)
+            if outcome.refused is not None and implementation.may_decline:
+                refusals.append(outcome.refused)
                 continue
+            judgement = _judge(check, case, outcome)
             found.append(judgement)
             if judgement.status == "fail":
                 return _failure(runner, check, case, judgement, result, save)
@@ -135,12 +137,10 @@ def _run_check(
     return result("cannot tell" if unsure else "pass", ratio=worst, detail=detail)
 
 
-def _judge(check: Check, case, outcome: Outcome, refusals: list[str]) -> Judgement | None:
-    if outcome.refused is not None:
-        refusals.append(outcome.refused)
-        return None
+def _judge(check: Check, case: Case, outcome: Outcome) -> Judgement:
     if outcome.outputs is None:
-        return Judgement(status="fail", detail=f"{case.label}: {outcome.broken}")
+        reason = outcome.broken or outcome.refused
+        return Judgement(status="fail", detail=f"{case.label}, {case.dtype}: {reason}")
     judgement = check.judge(case, outcome.outputs)
     if judgement.status == "pass":
         return judgement
@@ -151,7 +151,9 @@ def _judge(check: Check, case, outcome: Outcome, refusals: list[str]) -> Judgeme
     )
 
 
-def _failure(runner: Runner, check: Check, case, judgement: Judgement, result, save) -> Result:
+def _failure(
+    runner: Runner, check: Check, case: Case, judgement: Judgement, result, save
+) -> Result:
     broken = runner.call(check.method, case).outputs is None
 
     def fails(smaller) -> bool:

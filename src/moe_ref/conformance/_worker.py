@@ -3,6 +3,7 @@
 import dataclasses
 import multiprocessing
 import pickle
+import signal
 import traceback
 from typing import Any, Literal
 
@@ -84,7 +85,10 @@ class Runner:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, self._pickled), daemon=True)
+        # Ctrl-C is for the judge, which then ends this process; a child inherits the mask.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         self._process.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         theirs.close()
 
 
@@ -93,7 +97,7 @@ def _serve(connection: Any, pickled: bytes) -> None:
     while True:
         try:
             method, case = connection.recv()
-        except (EOFError, KeyboardInterrupt):
+        except EOFError:
             return
         connection.send(_attempt(implementation, method, case))
 
