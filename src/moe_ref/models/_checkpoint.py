@@ -92,7 +92,7 @@ def _read_index(folder: Path) -> dict[str, Path]:
             f'{path}: must hold {{"weight_map": {{tensor: file}}}}; {_line(error)}.'
         ) from None
     for name, file in entries.items():
-        if not isinstance(file, str) or Path(file).name != file or file == "..":
+        if not isinstance(file, str) or file in ("", "..") or Path(file).name != file:
             raise CheckpointError(
                 f"{path}: the file of `{name}` must be a name inside the folder; got {file!r}."
             )

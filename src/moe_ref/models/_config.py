@@ -28,7 +28,7 @@ class Config:
         where: what error messages call it.
     """
 
-    def __init__(self, values: Mapping[str, Any], *, where: str = "config.json"):
+    def __init__(self, values: Any, *, where: str = "config.json"):
         if not isinstance(values, Mapping):
             raise CheckpointError(f"{where}: must hold a JSON object; got {values!r}.")
         self.where = where

@@ -27,6 +27,7 @@ def _decoder(config: Config) -> list[bool]:
 def _spec(config: Config, layer: int) -> LayerSpec:
     config.expect("is_gated_act", False)
     config.expect("router_type", "tokens_masked")
+    config.expect("router_dtype", "float32", "float16", "bfloat16")
     dtype = config.get("router_dtype", "float32")
     return with_sizes(
         "switch-base",
