@@ -7,6 +7,7 @@ from moe_ref._errors import require
 from moe_ref._typing import checked
 from moe_ref.dispatch._plan import Plan, sort_slots
 from moe_ref.routing import expert_load
+from moe_ref.routing._ids import known
 from moe_ref.spec import CapacitySpec
 
 
@@ -41,15 +42,13 @@ def plan_capacity(
     """
     require(num_experts >= 1, "num_experts", "at least 1", num_experts)
     tokens, k = experts.shape
-    experts = experts.astype(jnp.int32)
     slots = capacity.slots(tokens=tokens, k=k, num_experts=num_experts)
     k_major = capacity.drop_order == "k_major"
     served = (experts.T if k_major else experts).reshape(-1)
     order, rank = sort_slots(served, num_experts=num_experts)
     load = expert_load(experts, num_experts=num_experts)
     starts = jnp.cumsum(load) - load
-    inside = (experts >= 0) & (experts < num_experts)
-    index = jnp.where(inside, experts, jnp.zeros_like(experts))
+    index, inside = known(experts, count=num_experts, otherwise=0)
     rank = (rank.reshape(k, tokens).T if k_major else rank.reshape(tokens, k)) - starts[index]
     kept = inside & (rank < slots)
     group_sizes = jnp.minimum(load, slots)

@@ -6,6 +6,7 @@ from jaxtyping import Array, Bool, Int
 
 from moe_ref._typing import checked
 from moe_ref.routing import expert_load
+from moe_ref.routing._ids import known
 
 
 class Plan(eqx.Module):
@@ -48,7 +49,7 @@ def plan(experts: Int[Array, "tokens k"], *, num_experts: int) -> Plan:
     """
     order, rank = sort_slots(experts.reshape(-1), num_experts=num_experts)
     group_sizes = expert_load(experts, num_experts=num_experts)
-    kept = (experts >= 0) & (experts < num_experts)
+    _, kept = known(experts, count=num_experts, otherwise=num_experts)
     filled = jnp.arange(experts.size, dtype=jnp.int32) < jnp.sum(group_sizes, dtype=jnp.int32)
     return Plan(order, filled, rank.reshape(experts.shape), kept, group_sizes)
 
@@ -57,8 +58,7 @@ def sort_slots(
     experts: Int[Array, " slots"], *, num_experts: int
 ) -> tuple[Int[Array, " slots"], Int[Array, " slots"]]:
     """Stable order of slots by expert, the ones without an expert last, and its inverse."""
-    inside = (experts >= 0) & (experts < num_experts)
-    key = jnp.where(inside, experts, jnp.full_like(experts, num_experts))
+    key, _ = known(experts, count=num_experts, otherwise=num_experts)
     order = jnp.argsort(key, stable=True).astype(jnp.int32)
     positions = jnp.arange(experts.size, dtype=jnp.int32)
     return order, jnp.zeros_like(order).at[order].set(positions, unique_indices=True)

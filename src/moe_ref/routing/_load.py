@@ -6,6 +6,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from moe_ref._errors import require
 from moe_ref._typing import checked
+from moe_ref.routing._ids import known
 
 
 @checked
@@ -34,12 +35,11 @@ def expert_load(
         assert counts.tolist() == [1, 2, 0]
         ```
     """
-    inside = (experts >= 0) & (experts < num_experts)
-    if kept is not None:
-        inside = inside & kept
     # A negative index would wrap, so empty slots are sent past the end, where they are dropped.
-    index = jnp.where(inside, experts, jnp.full_like(experts, num_experts)).reshape(-1)
-    return jnp.zeros(num_experts, jnp.int32).at[index].add(1, mode="drop")
+    index, _ = known(experts, count=num_experts, otherwise=num_experts)
+    if kept is not None:
+        index = jnp.where(kept, index, jnp.full_like(index, num_experts))
+    return jnp.zeros(num_experts, jnp.int32).at[index.reshape(-1)].add(1, mode="drop")
 
 
 @checked
@@ -56,7 +56,8 @@ def check_experts(experts: Int[Array, "tokens k"], *, num_choices: int) -> Int[A
     Raises:
         RuntimeError: an id is out of range (`equinox.error_if`).
     """
-    bad = (experts < -1) | (experts >= num_choices)
+    _, inside = known(experts, count=num_choices, otherwise=0)
+    bad = ~inside & (experts != -1)
     message = f"`experts` must be -1 or in [0, num_choices={num_choices})"
     return eqx.error_if(experts, jnp.any(bad), message)
 

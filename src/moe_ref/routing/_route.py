@@ -8,6 +8,7 @@ from moe_ref._errors import require
 from moe_ref._numerics import accumulator_dtype
 from moe_ref._typing import checked
 from moe_ref.routing._choose import choose
+from moe_ref.routing._ids import known
 from moe_ref.routing._routing import Routing
 from moe_ref.routing._scores import router_scores
 from moe_ref.routing._weights import combine_weights
@@ -93,8 +94,7 @@ def route(
             choice = choice + bias.astype(choice.dtype)[None, :]
         experts = choose(choice, spec=spec)
     else:
-        outside = (experts < 0) | (experts >= spec.num_choices)
-        experts = jnp.where(outside, jnp.full_like(experts, -1), experts).astype(jnp.int32)
+        experts, _ = known(experts, count=spec.num_choices, otherwise=-1)
     if mask is not None:
         experts = jnp.where(mask[:, None], experts, jnp.full_like(experts, -1))
     weights = combine_weights(

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, Int
 from moe_ref._errors import require
 from moe_ref._numerics import accumulator_dtype, at_least
 from moe_ref._typing import checked
+from moe_ref.routing._ids import known
 from moe_ref.routing._scores import softmax
 from moe_ref.spec import RouterSpec
 
@@ -63,8 +64,7 @@ def combine_weights(
     target = at_least(scores.dtype, spec.weight_dtype or dtype)
     stage = at_least(scores.dtype, spec.score_dtype)
     wide = accumulator_dtype(stage)
-    valid = (experts >= 0) & (experts < scores.shape[1])
-    index = jnp.where(valid, experts, jnp.zeros_like(experts))
+    index, valid = known(experts, count=scores.shape[1], otherwise=0)
     weights = jnp.take_along_axis(scores, index, axis=1).astype(wide)
     weights = jnp.where(valid, weights, jnp.zeros_like(weights))
     if spec.score == "softmax_selected":
