@@ -1,4 +1,4 @@
-"""Wrong grouped matmuls, and right ones that differ in legal ways. NumPy, so that they are quick."""
+"""Wrong grouped matmuls, and right ones that differ in legal ways; NumPy, so that they are quick."""
 
 import numpy as np
 
@@ -7,7 +7,14 @@ def _parts(x, w, group_sizes):
     x, w = np.asarray(x), np.asarray(w)
     sizes = np.asarray(group_sizes).astype(int)
     ends = np.cumsum(sizes)
-    return x, w, [(e, int(end - size), int(end)) for e, (size, end) in enumerate(zip(sizes, ends))]
+    return (
+        x,
+        w,
+        [
+            (e, int(end - size), int(end))
+            for e, (size, end) in enumerate(zip(sizes, ends, strict=True))
+        ],
+    )
 
 
 def _grouped(x, w, group_sizes, *, product=None, owner=lambda e, experts: e, shift=0):

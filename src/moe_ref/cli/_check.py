@@ -26,6 +26,12 @@ def check(
         ),
     ] = None,
     op: Op = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID", help="Run this check only; may be repeated.", show_default=False
+        ),
+    ] = None,
     budget: Annotated[Literal["smoke", "thorough"], typer.Option(help="Number of inputs.")] = (
         "smoke"
     ),
@@ -47,15 +53,25 @@ def check(
     # Imported here: it is heavier than the rest of the command line.
     from moe_ref import conformance
 
+    for wanted in only or ():
+        if wanted not in [known.id for known in conformance.checks(op)]:
+            raise WrongUseError(
+                f"`--only` must be an id that `moe-ref checks` lists; got {wanted!r}."
+            )
     with stdout_to_stderr():
         implementations = _shipped(op) if target is None else (_load(target, op),)
     console = Output()
     results = []
     for implementation in implementations:
+        mine = [check.id for check in conformance.checks(implementation.op)]
+        asked = [wanted for wanted in only or () if wanted in mine]
+        if only and not asked:
+            continue
         with stdout_to_stderr(), progress_bar() as progress:
             task = progress.add_task(implementation.name)
             report = conformance.run(
                 implementation,
+                only=asked,
                 budget=budget,
                 seed=seed,
                 save=save,

@@ -3,7 +3,7 @@
 import os
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ def run(
     implementation: Implementation | Callable[..., Any],
     *,
     op: str | None = None,
+    only: Collection[str] = (),
     budget: Budget = "smoke",
     seed: int = 0,
     time_limit: float = 60.0,
@@ -35,6 +36,7 @@ def run(
     Args:
         implementation: what is judged; a bare callable is accepted with `op`.
         op: the operation of a bare callable.
+        only: ids of the checks to run; empty: all of the operation.
         budget: `smoke` (under a minute for most) or `thorough`.
         seed: of the random inputs.
         time_limit: seconds one call may take; beyond it the check fails.
@@ -45,7 +47,7 @@ def run(
         The report. A crash, a hang or an exception of the kernel is a failed check.
 
     Raises:
-        ValueError: an unknown operation or budget.
+        ValueError: an unknown operation, check or budget.
 
     Example:
         ```python
@@ -70,6 +72,9 @@ def run(
     require_choice(budget, "budget", ("smoke", "thorough"))
     require(time_limit > 0, "time_limit", "positive", time_limit)
     chosen = checks(implementation.op)
+    for wanted in only:
+        require_choice(wanted, "only", [check.id for check in chosen])
+    chosen = tuple(check for check in chosen if not only or check.id in only)
     runner = Runner(implementation, time_limit=time_limit)
     results = []
     try:
