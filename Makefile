@@ -45,7 +45,7 @@ lint: $(installed)lint ## style, likely bugs, and the direction of imports
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/lint-imports
 
-types: $(installed)lint ## static types of src
+types: $(installed)test $(installed)lint ## static types of src
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 docs: $(installed)docs ## the documentation site, in site/
