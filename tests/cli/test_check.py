@@ -125,8 +125,9 @@ def test_json(moe_ref_command, judged, ratio):
 
 def test_options_arrive(moe_ref_command, judged, tmp_path):
     calls = judged(HOLDS)
-    moe_ref_command(*TARGET, "--seed", 3, "--budget", "thorough", "--save", tmp_path)
-    options = {"seed": 3, "budget": "thorough", "save": tmp_path}
+    asked = ("--seed", 3, "--budget", "thorough", "--save", tmp_path, "--only", "GRP-04")
+    moe_ref_command(*TARGET, *asked)
+    options = {"only": ["GRP-04"], "seed": 3, "budget": "thorough", "save": tmp_path}
     assert calls == [("jax.lax:ragged_dot", options)]
 
 
@@ -188,6 +189,12 @@ def test_bad_operation(moe_ref_command, op):
     result = moe_ref_command("check", "jax.lax:ragged_dot", *op)
     assert result.exit_code == 2
     assert "grouped_matmul" in result.stderr
+
+
+def test_unknown_check(moe_ref_command):
+    result = moe_ref_command(*TARGET, "--only", "GRP-99")
+    assert result.exit_code == 2
+    assert "GRP-99" in result.stderr
 
 
 DECLARED = """

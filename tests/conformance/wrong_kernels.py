@@ -1,4 +1,4 @@
-"""Wrong grouped matmuls, and right ones that differ in legal ways; NumPy, so that they are quick."""
+"""Wrong grouped matmuls, and right ones that differ in legal ways; NumPy, to be quick."""
 
 import numpy as np
 

@@ -29,7 +29,7 @@ def check(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ID", help="Run this check only; may be repeated.", show_default=False
+            metavar="ID", help="Run this check only; repeatable.", show_default=False
         ),
     ] = None,
     budget: Annotated[Literal["smoke", "thorough"], typer.Option(help="Number of inputs.")] = (
@@ -55,9 +55,8 @@ def check(
 
     for wanted in only or ():
         if wanted not in [known.id for known in conformance.checks(op)]:
-            raise WrongUseError(
-                f"`--only` must be an id that `moe-ref checks` lists; got {wanted!r}."
-            )
+            message = "`--only` must be an id that `moe-ref checks` lists"
+            raise WrongUseError(f"{message}; got {wanted!r}.")
     with stdout_to_stderr():
         implementations = _shipped(op) if target is None else (_load(target, op),)
     console = Output()
