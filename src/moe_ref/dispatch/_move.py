@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from moe_ref._errors import require
 from moe_ref._numerics import accumulator_dtype
 from moe_ref._typing import checked
 from moe_ref.dispatch._plan import Plan
@@ -23,15 +24,19 @@ def permute(x: Float[Array, "tokens d"], plan: Plan) -> Float[Array, "rows d"]:
     Raises:
         ValueError: `x` and the plan disagree about the number of tokens.
     """
-    k = plan.row.shape[1]
-    _check_tokens("x", x.shape[0], plan)
+    tokens, k = plan.row.shape
+    require(x.shape[0] == tokens, "x", f"of the plan's {tokens} tokens", f"shape {x.shape}")
     return _gather(x, plan.slot // max(k, 1), plan.filled, plan.row, plan.kept)
 
 
 @checked
 def permute_weights(weights: Float[Array, "tokens k"], plan: Plan) -> Float[Array, "rows 1"]:
-    """The weight of each row, as a column; 0 where unfilled."""
-    _check_tokens("weights", weights.shape[0], plan)
+    """The weight of each row, as a column; 0 where unfilled.
+
+    Raises:
+        ValueError: `weights` and the plan disagree about the number of slots.
+    """
+    _check_slots(weights, plan)
     column = weights.reshape(-1, 1)
     back, kept = plan.row.reshape(-1, 1), plan.kept.reshape(-1, 1)
     return _gather(column, plan.slot, plan.filled, back, kept)
@@ -51,8 +56,8 @@ def unpermute(rows: Float[Array, "rows d"], plan: Plan) -> Float[Array, "tokens 
     Raises:
         ValueError: `rows` and the plan disagree about the number of rows.
     """
-    if rows.shape[0] != plan.slot.shape[0]:
-        raise ValueError(f"`rows` must have {plan.slot.shape[0]} rows; got shape {rows.shape}.")
+    planned = plan.slot.shape[0]
+    require(rows.shape[0] == planned, "rows", f"the plan's {planned} rows", f"shape {rows.shape}")
     tokens, k = plan.row.shape
     flat = _gather(
         rows, plan.row.reshape(-1), plan.kept.reshape(-1), plan.slot[:, None], plan.filled[:, None]
@@ -74,9 +79,14 @@ def combine(
     Returns:
         The sum in slot order, in float32 at least and not yet rounded: the caller rounds once.
 
+    Raises:
+        ValueError: `rows` or `weights` and the plan disagree about their number.
+
     Special cases:
         Dropped and empty slots contribute exactly 0, also to the gradient of `weights`.
     """
+    if weights is not None:
+        _check_slots(weights, plan)
     slots = unpermute(rows, plan)
     wide = accumulator_dtype(rows.dtype)
     if weights is None:
@@ -119,8 +129,11 @@ def _gather_bwd(residuals, cotangent):
 _gather.defvjp(_gather_fwd, _gather_bwd)
 
 
-def _check_tokens(argument: str, tokens: int, plan: Plan) -> None:
-    if tokens != plan.row.shape[0]:
-        raise ValueError(
-            f"`{argument}` must have the plan's {plan.row.shape[0]} tokens; got {tokens}."
-        )
+def _check_slots(weights: Float[Array, "tokens k"], plan: Plan) -> None:
+    tokens, k = plan.row.shape
+    require(
+        weights.shape == (tokens, k),
+        "weights",
+        f"one for each of the plan's {tokens} tokens and {k} slots",
+        f"shape {weights.shape}",
+    )
