@@ -6,6 +6,7 @@ from jaxtyping import Array, Bool, Float
 
 from moe_ref._numerics import accumulator_dtype
 from moe_ref._typing import checked
+from moe_ref.routing._divide import divide
 from moe_ref.routing._load import expert_load
 from moe_ref.routing._routing import Routing
 from moe_ref.routing._scores import softmax
@@ -47,7 +48,7 @@ def balance_loss(
     else:
         scores = routing.scores.astype(wide)
         total = jnp.sum(scores, axis=-1, keepdims=True)
-        probabilities = scores / jnp.where(total == 0, jnp.ones_like(total), total)
+        probabilities = divide(scores, jnp.where(total == 0, jnp.ones_like(total), total))
     tokens, choices = probabilities.shape
     counts = expert_load(routing.experts, num_experts=choices).astype(wide)
     real = jnp.asarray(tokens if mask is None else jnp.sum(mask), wide)

@@ -1,6 +1,5 @@
 """With what weight: gather, renormalise, scale, round."""
 
-import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
@@ -8,6 +7,7 @@ from jaxtyping import Array, Float, Int
 from moe_ref._errors import require
 from moe_ref._numerics import accumulator_dtype, at_least
 from moe_ref._typing import checked
+from moe_ref.routing._divide import divide
 from moe_ref.routing._ids import known
 from moe_ref.routing._scores import softmax
 from moe_ref.spec import RouterSpec
@@ -98,20 +98,4 @@ def _renormalize(weights: Float[Array, "tokens k"], spec: RouterSpec) -> Float[A
         denominator = total + eps if spec.renormalize == "sum" else jnp.maximum(total, eps)
     empty = denominator == 0
     safe = jnp.where(empty, jnp.ones_like(denominator), denominator)
-    return jnp.where(empty, jnp.zeros_like(weights), _divide(weights, safe))
-
-
-@jax.custom_jvp
-def _divide(numerator: Float[Array, "tokens k"], denominator: Float[Array, "tokens 1"]):
-    """The quotient, with a derivative that does not square the denominator.
-
-    JAX's own multiplies by denominator^-2, which overflows where all scores of a token are small:
-    below 1e-19 in float32, a sigmoid of -44, it makes the gradient Inf or NaN.
-    """
-    return numerator / denominator
-
-
-@_divide.defjvp
-def _divide_jvp(primals, tangents):
-    quotient = _divide(*primals)
-    return quotient, (tangents[0] - quotient * tangents[1]) / primals[1]
+    return jnp.where(empty, jnp.zeros_like(weights), divide(weights, safe))
