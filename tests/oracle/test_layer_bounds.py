@@ -1,5 +1,7 @@
 """Correct kernels stay inside the bounds, faulty ones do not."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -8,7 +10,7 @@ import pytest
 
 from moe_ref import oracle
 from oracle import kernel
-from oracle.cases import SPECS, case, leaves, reach
+from oracle.cases import SPECS, case, leaves, parameters, reach
 
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float64": np.float64}
 
@@ -134,3 +136,46 @@ def test_predicted_variance():
     y = kernel.dense(own, x, spec=spec_f32_weights, weights=weights, **given)
     rms = np.sqrt(np.mean((y - o.value) ** 2 / o.output.variance))
     assert 2 / 3 < rms < 3 / 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["latent", "gelu-input", "gpt-oss-hidden", "softmax"])
+def test_positive_weights_make_errors_agree_and_are_inside_too(name, dtype):
+    """All elements of a row share the errors of the row before; weights of one sign add them up."""
+    spec, params, _, x, _ = drawn(name, dtype)
+    spec = spec.replace(d_model=96, d_hidden=64, **({"d_latent": 48} if spec.d_latent else {}))
+    rng = np.random.default_rng(0)
+    for data in ("normal", "positive"):
+        params = parameters(spec, rng)
+        params = jax.tree.map(lambda a: np.abs(a).astype(DTYPES[dtype]), params)
+        x = rng.standard_normal((30, spec.d_model))
+        x = (np.abs(x) if data == "positive" else x).astype(DTYPES[dtype])
+        experts = np.array([rng.permutation(spec.router.num_experts)[: spec.router.k] for _ in x])
+        weights = rng.random(experts.shape).astype(DTYPES[dtype])
+        o = oracle.layer(x, params, spec, routing={"experts": experts, "weights": weights})
+        given = {"spec": spec, "experts": experts, "kept": o.kept, "dtype": dtype}
+        assert inside(kernel.dense(params, x, weights=weights, **given), o.output)
+
+
+@pytest.mark.parametrize("site", ["output", "hidden"])
+def test_the_gradient_of_a_weight_sees_shared_errors_of_the_hidden_layer(site):
+    rng = np.random.default_rng(0)
+    spec = SPECS["relu"].replace(d_model=200, d_hidden=64, num_experts=1, k=1, weight_site=site)
+    shapes = {"w_in": (1, 200, 64), "w_out": (1, 64, 200)}
+    experts = {
+        k: rng.random(s).astype(np.float32).astype(DTYPES["bfloat16"]) for k, s in shapes.items()
+    }
+    x = rng.standard_normal((40, 200)).astype(DTYPES["bfloat16"])
+    cotangent = np.ones_like(x)
+    routing = {"experts": np.zeros((40, 1), int), "weights": np.ones((40, 1), np.float32)}
+    numerics = dataclasses.replace(
+        oracle.numerics_for(spec, "bfloat16"), weights="float32", cotangent="float32"
+    )
+    g = oracle.layer_vjp(
+        x, {"experts": experts}, spec, cotangent, routing=routing, numerics=numerics
+    )
+    w_in, w_out = (experts[k][0].astype(np.float32) for k in shapes)
+    hidden = np.maximum(x.astype(np.float32) @ w_in, 0)
+    forth = (kernel.narrow(hidden, "bfloat16") @ w_out).sum(axis=1, keepdims=True)
+    assert inside(forth, g.weights)
+    assert not inside(forth * np.float32(1.05), g.weights)

@@ -237,3 +237,13 @@ def test_errors(more, message):
     arguments = {"logits": np.zeros((2, 4))} | more
     with pytest.raises(ValueError, match=message):
         oracle.route(spec=RouterSpec(num_experts=4, k=2), **arguments)
+
+
+def test_experts_that_a_bias_excludes():
+    spec = RouterSpec(num_experts=4, k=2, score="sigmoid", selection_bias=True)
+    bias = np.array([-INF, 0.0, 0.0, -INF])
+    r = oracle.route(np.array([[9.0, 1.0, 0.0, 8.0]], np.float32), spec, bias=bias)
+    assert r.experts.tolist() == [[1, 2]]
+    assert not r.ambiguous[0]
+    assert oracle.acceptable(r, [[2, 1]])[0]
+    assert not oracle.acceptable(r, [[0, 1]])[0]

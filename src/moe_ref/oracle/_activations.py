@@ -35,29 +35,39 @@ def activate_slope(x: Value, spec: ExpertSpec, format: Format) -> Value:
     return apply_slope(x, _smooth(spec), format)
 
 
-def clamp(x: Value, low: float, high: float) -> Value:
-    """The number moved into [low, high]; exact where the whole interval lies outside."""
+def clamp(x: Value, low: float, high: float, slack: float = 0.0) -> Value:
+    """The number moved into [low, high]; exact where the whole interval lies outside.
+
+    Args:
+        x: the number.
+        low: lower end.
+        high: upper end.
+        slack: how far a kernel's own ends may be off, where its format does not hold them.
+    """
     value = np.clip(x.value, low, high)
     bound, worst = _moved(x, x.bound, low, high), _moved(x, x.worst, low, high)
     moves = bound > 0
+    if slack:
+        at_end = (x.value + x.worst > high - slack) | (x.value - x.worst < low + slack)
+        bound, worst = bound + slack * at_end, worst + slack * at_end
     return Value(
         value,
         bound,
         worst,
-        np.where(moves, x.systematic, 0.0),
+        np.where(moves, x.systematic, 0.0) + slack,
         np.where(moves, x.independent, 0.0),
         np.where((x.value > low) & (x.value < high), x.variance, 0.0),
     )
 
 
-def clamp_slope(x: Value, low: float, high: float) -> Value:
+def clamp_slope(x: Value, low: float, high: float, slack: float = 0.0) -> Value:
     """1 inside, 0 outside; unknown where the number may lie on either side, and at `high`.
 
     At `low`, relu's kink, a number known exactly has slope 0. At `high` frameworks differ: 1, 1/2
     or 0. A NaN has slope 0 with bound inf: nothing is asked of a kernel there.
     """
     value = ((x.value > low) & (x.value <= high)).astype(np.float64)
-    bound, worst = _unsure(x, x.bound, low, high), _unsure(x, x.worst, low, high)
+    bound, worst = (_unsure(x, error + slack, low, high) for error in (x.bound, x.worst))
     return bounded(value, bound, worst, bound, np.zeros_like(value), bound / 3)
 
 
@@ -107,8 +117,8 @@ def silu(alpha: float) -> Smooth:
         s, c = sigmoid_of(alpha * x), sigmoid_of(-alpha * x)
         return alpha * s * c * (2 + alpha * x * (c - s))
 
-    def rough(x):  # alpha x is rounded before the exponential
-        return np.abs(alpha * x * sigmoid_of(-alpha * x) * f(x)) * (alpha != 1)
+    def rough(x):  # alpha and alpha x are rounded before the exponential
+        return 2 * np.abs(alpha * x * sigmoid_of(-alpha * x) * f(x)) * (alpha != 1)
 
     def rough_slope(x):  # 1 - sigma is formed with an absolute error
         s, z = sigmoid_of(alpha * x), np.abs(alpha * x)

@@ -49,8 +49,7 @@ def ambiguous(
 
 
 def _unsure(c: Value, same: np.ndarray, inside: np.ndarray, outside: np.ndarray) -> bool:
-    value = np.where(np.isnan(c.value), np.inf, c.value)
-    bound = np.nan_to_num(c.bound, nan=0.0, posinf=np.inf)
+    value, bound = _ranked(c)
     low, high = (value - bound)[inside, None], (value + bound)[None, outside]
     tie = same[inside, None] == same[None, outside]
     return bool(np.any((low <= high) & ~tie))
@@ -86,7 +85,12 @@ def acceptable_set(choice: Value, groups: Value | None, ids: np.ndarray, spec: R
 
 
 def _beats(c: Value, inside: np.ndarray, outside: np.ndarray) -> bool:
-    value = np.where(np.isnan(c.value), np.inf, c.value)
-    bound = np.nan_to_num(c.bound, nan=0.0, posinf=np.inf)
+    value, bound = _ranked(c)
     low = np.min((value + bound)[inside], initial=np.inf)
     return bool(low >= np.max((value - bound)[outside], initial=-np.inf))
+
+
+def _ranked(c: Value) -> tuple[np.ndarray, np.ndarray]:
+    """Value and bound for comparing: NaN ranks as inf, and infinities are known."""
+    value = np.where(np.isnan(c.value), np.inf, c.value)
+    return value, np.where(np.isinf(value), 0.0, np.nan_to_num(c.bound, nan=np.inf, posinf=np.inf))

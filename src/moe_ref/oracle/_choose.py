@@ -5,7 +5,7 @@ import numpy as np
 from moe_ref.oracle._arithmetic import add
 from moe_ref.oracle._formats import Format
 from moe_ref.oracle._scores import Scores
-from moe_ref.oracle._value import Value, correlated, exact
+from moe_ref.oracle._value import Value, correlated, exact, rounded
 from moe_ref.spec import RouterSpec
 
 
@@ -20,7 +20,8 @@ def choice_scores(
     by_logit = spec.choose_by == "logit" or spec.score in ("softmax_selected", "none")
     if bias is not None:
         choice = logits if by_logit else scores.full
-        return add(choice, exact(np.broadcast_to(bias, choice.shape)), format)
+        known = rounded(exact(np.broadcast_to(bias, choice.shape)), format)
+        return add(choice, known, format)
     return logits if by_logit else scores.own
 
 

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from moe_ref.oracle._entropy import low_entropy, low_entropy_rows, sums_exactly
+from moe_ref.oracle._entropy import coherence, low_entropy, low_entropy_rows, sums_exactly
 from moe_ref.oracle._formats import UNIT, Format, Formats, finer
 from moe_ref.oracle._value import LAMBDA, Value, bounded
 
@@ -53,6 +53,7 @@ def dot(
     *,
     bias: Value | None = None,
     accumulate: Format | None = None,
+    onward: bool = False,
 ) -> Value:
     r"""$a w + \mathrm{bias}$, left in the accumulator's format.
 
@@ -62,11 +63,13 @@ def dot(
         formats: of the kernel.
         bias: [columns] or None; one more term of every sum.
         accumulate: another format of the running sum.
+        onward: the results are summed again, and with them the errors of `a` that they share.
 
     Returns:
         [rows, columns].
     """
     absolute, n = np.abs(w.value), a.shape[1]
+    shared = coherence(w.value) if onward and a.independent.any() else 1.0
     terms = _Terms(
         value=a.value @ w.value,
         mass=_product(a.size, w.size),
@@ -75,7 +78,7 @@ def dot(
         linear=_product(a.bound, absolute) + _product(a.size, w.bound),
         worst=_product(a.worst, absolute) + _product(a.largest, w.worst),
         systematic=_product(a.systematic, w.size) + _product(a.size, w.systematic),
-        independent_squared=_product(a.independent**2, w.size**2)
+        independent_squared=_product((shared * a.independent) ** 2, w.size**2)
         + _product(a.size**2, w.independent**2),
         variance=_product(a.variance, w.value**2) + _product(a.value**2, w.variance),
     )
@@ -115,27 +118,31 @@ def _accumulated(
 ) -> Value:
     """Add the error of summing n terms; `still` marks sums without any."""
     unit = 2 * format.unit if formats.truncates else format.unit
-    floor = 2 * n * format.eta
     moving = ~np.asarray(still)
     mass, worst_mass = terms.mass * moving, terms.worst_mass * moving
-    floor = floor * moving
+    floor = 2 * n * format.eta * moving
 
     cautious = gamma_worst(n, unit) + gamma_worst(n, UNIT)
     likely = gamma_likely(n, unit) + gamma_likely(n, UNIT)
     guard = guard | formats.truncates
-    linear = terms.linear + np.where(guard, cautious, likely) * mass + floor
+    guarded = guard.any()
+    rate = np.where(guard, cautious, likely) if guarded else likely
+    linear = terms.linear + rate * mass + floor
     spread = min(math.sqrt(n) * unit, gamma_worst(n, unit) / LAMBDA)
     spread = math.hypot(spread, math.sqrt(n) * UNIT)
     independent = np.sqrt(terms.independent_squared + (spread * mass) ** 2)
     systematic = terms.systematic + n * (unit**2 + UNIT**2) * mass + floor
     typical = unit**2 * n * (terms.value**2 + terms.squares) / 6  # exchangeable terms
     overflow = np.where(terms.mass > format.max, np.inf, 0.0)
+    if guarded:
+        systematic = np.where(guard, linear, systematic)
+        independent = np.where(guard, 0.0, independent)
     return bounded(
         terms.value,
         linear + overflow,
         terms.worst + cautious * worst_mass + floor + overflow,
-        np.where(guard, linear, systematic) + overflow,
-        np.where(guard, 0.0, independent),
+        systematic + overflow,
+        independent,
         terms.variance + typical * moving,
     )
 

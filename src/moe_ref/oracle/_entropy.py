@@ -57,6 +57,30 @@ def _count(rows: np.ndarray) -> np.ndarray:
     return 1 + np.count_nonzero(np.diff(ordered, axis=1), axis=1)
 
 
+def coherence(w: np.ndarray) -> float:
+    r"""By how much errors that pass through `w` exceed independent ones when they are summed again.
+
+    Independent errors of size s become $\epsilon W$, whose elements share them. Summed once more
+    with weights v they have scale at most $s\,\sigma_1 |v|$, where independent errors of the same
+    size would have $s\,|W|_F |v| / \sqrt{\mathrm{columns}}$. The ratio is about 2 for random
+    matrices, which $\lambda$ has room for, and up to $\sqrt{\mathrm{columns}}$ for positive ones.
+
+    Args:
+        w: [n, columns].
+
+    Returns:
+        Half the ratio, at least 1.
+    """
+    total = np.sum(w**2)
+    if not (np.isfinite(total) and total > 0):
+        return 1.0
+    v = np.random.default_rng(0).standard_normal(w.shape[1])
+    for _ in range(4):  # the larger the gap, the faster
+        v = w.T @ (w @ v)
+        v /= np.sqrt(np.sum(v**2))
+    return max(1.0, float(np.sqrt(np.sum((w @ v) ** 2) * w.shape[1] / total)) / 2)
+
+
 def sums_exactly(a: np.ndarray, w: np.ndarray, mass: np.ndarray, format: Format) -> np.ndarray:
     r"""Where a sum of products is exact in any order.
 

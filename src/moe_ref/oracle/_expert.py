@@ -17,7 +17,7 @@ from moe_ref.oracle._arithmetic import add, multiply, with_factor
 from moe_ref.oracle._dot import dot
 from moe_ref.oracle._formats import Formats
 from moe_ref.oracle._params import FeedForward
-from moe_ref.oracle._value import Value, exact, narrowed, rounded
+from moe_ref.oracle._value import Value, constant, exact, narrowed, rounded
 from moe_ref.spec import ExpertSpec
 
 
@@ -55,6 +55,7 @@ def run_expert(
     formats: Formats,
     weight: Value | None = None,
     site: str = "output",
+    onward: bool = False,
 ) -> Trace:
     """Compute one expert.
 
@@ -65,6 +66,7 @@ def run_expert(
         formats: of the kernel.
         weight: [rows, 1] or None for none.
         site: where the weight multiplies.
+        onward: a further matmul follows (of a latent layer).
 
     Returns:
         The `Trace`.
@@ -75,7 +77,7 @@ def run_expert(
     at = None if weight is None else site
     if at == "input":
         x = rounded(multiply(x, w), formats.inputs)
-    before = dot(x, p.w_in, formats, bias=p.b_in)
+    before = dot(x, p.w_in, formats, bias=p.b_in, onward=True)
     if at == "input":
         without_bias = before.value - (0.0 if p.b_in is None else p.b_in.value)
         before = with_factor(before, weight, without_bias)
@@ -92,7 +94,7 @@ def run_expert(
     bias = p.b_out
     if at == "hidden" and bias is not None:
         bias = multiply(w, bias[None, :], wide)
-    output = dot(hidden, p.w_out, formats, bias=bias)
+    output = dot(hidden, p.w_out, formats, bias=bias, onward=onward)
     if at == "hidden":
         output = with_factor(output, weight)
     output = narrowed(output, formats.expert_output, wide)
@@ -105,11 +107,18 @@ def _nonlinear(before: Value, spec: ExpertSpec, formats: Formats) -> tuple[Value
     wide = formats.accumulate
     if not spec.gated:
         return activate(before, spec, wide), None
-    limit = math.inf if spec.swiglu_limit is None else spec.swiglu_limit
+    limit, slack = limits(spec, formats)
     gate, up = before[:, : spec.d_hidden], before[:, spec.d_hidden :]
-    active = activate(clamp(gate, -math.inf, limit), spec, wide)
-    linear = clamp(up, -limit, limit)
+    active = activate(clamp(gate, -math.inf, limit, slack), spec, wide)
+    linear = clamp(up, -limit, limit, slack)
     if spec.up_offset:
-        offset = exact(np.full(linear.shape, spec.up_offset))
+        offset = constant(spec.up_offset, linear.shape, wide)
         linear = narrowed(add(linear, offset, wide), formats.activation, wide)
     return narrowed(active, formats.activation, wide), linear
+
+
+def limits(spec: ExpertSpec, formats: Formats) -> tuple[float, float]:
+    """The clamp's limit, inf for none, and how far the kernel's own limit may be off."""
+    if spec.swiglu_limit is None:
+        return math.inf, 0.0
+    return spec.swiglu_limit, formats.accumulate.misses(spec.swiglu_limit)

@@ -63,6 +63,10 @@ class Format:
         rounded = np.rint(values / step) * step
         return np.where(np.abs(rounded) > self.max, np.copysign(np.inf, rounded), rounded)
 
+    def misses(self, number: float) -> float:
+        """How far the nearest number of the format is from `number`."""
+        return abs(float(self.nearest(np.array([number]))[0]) - number)
+
 
 FORMATS = {
     "bfloat16": Format(8, -126, 2.0**128 * (1 - 2.0**-8)),

@@ -81,32 +81,39 @@ def of_network(p: Problem, g: ExpertGradient | None) -> FeedForwardGradient | No
 class Stack:
     """The gradients of all routed experts, filled in one expert at a time.
 
+    Only what a result needs is stored; from here on all errors count as systematic.
+
     Args:
         p: the layer.
     """
 
     def __init__(self, p: Problem):
         e, d, experts = p.spec.experts, p.spec.d_expert, p.spec.router.num_experts
+        shapes = {"w_in": (d, e.columns), "w_out": (e.d_hidden, d)}
+        if e.expert_bias:
+            shapes |= {"b_in": (e.columns,), "b_out": (d,)}
         self._problem = p
-
-        def empty(*shape):
-            return exact(np.zeros((experts, *shape))).map(np.array)
-
-        self._whole = FeedForwardGradient(
-            w_in=empty(d, e.columns),
-            w_out=empty(e.d_hidden, d),
-            b_in=empty(e.columns) if e.expert_bias else None,
-            b_out=empty(d) if e.expert_bias else None,
-        )
+        self._arrays = {
+            name: {part: np.zeros((experts, *shape)) for part in _STORED}
+            for name, shape in shapes.items()
+        }
 
     def put(self, expert: int, g: ExpertGradient) -> None:
         """Store one expert's gradients."""
-        mine = of_network(self._problem, g)
-        for name in ("w_in", "w_out", "b_in", "b_out"):
-            target, source = getattr(self._whole, name), getattr(mine, name)
-            for field in dataclasses.fields(Value) if target is not None else ():
-                getattr(target, field.name)[expert] = getattr(source, field.name)
+        for name, arrays in self._arrays.items():
+            mine = returned(self._problem, getattr(g, name))
+            for part, array in arrays.items():
+                array[expert] = getattr(mine, part)
 
     def finish(self) -> FeedForwardGradient:
         """All of them."""
-        return self._whole
+        whole: dict[str, Value | None] = {
+            name: Value(
+                **arrays, systematic=arrays["bound"], independent=exact(arrays["value"]).bound
+            )
+            for name, arrays in self._arrays.items()
+        }
+        return FeedForwardGradient(**({"b_in": None, "b_out": None} | whole))  # pyright: ignore
+
+
+_STORED = ("value", "bound", "worst", "variance")

@@ -13,7 +13,7 @@ from moe_ref.oracle._layer_result import LayerResult
 from moe_ref.oracle._problem import Problem, problem
 from moe_ref.oracle._smooth import SIGMOID, apply
 from moe_ref.oracle._sum import Sum
-from moe_ref.oracle._value import Value, exact, narrowed, scattered, settled
+from moe_ref.oracle._value import Value, constant, narrowed, scattered, settled
 from moe_ref.spec import LayerSpec, Numerics
 
 
@@ -118,9 +118,15 @@ def run_routed(p: Problem) -> tuple[Sum, np.ndarray]:
 
 def visit(p: Problem, expert: int, rows: np.ndarray, weight: Value) -> Trace:
     """One expert on its rows."""
-    site = p.spec.weight_site
-    parameters = p.expert(expert)
-    return run_expert(p.latent[rows], parameters, p.spec.experts, p.formats, weight, site)
+    return run_expert(
+        p.latent[rows],
+        p.expert(expert),
+        p.spec.experts,
+        p.formats,
+        weight,
+        p.spec.weight_site,
+        onward=p.spec.d_latent is not None,
+    )
 
 
 def routed_total(p: Problem, routed: Sum) -> Value:
@@ -128,7 +134,7 @@ def routed_total(p: Problem, routed: Sum) -> Value:
     format = coarser(p.formats.combine, p.formats.accumulate)
     total = routed.total(p.kept.shape[1], format)
     if p.spec.router.scale_site == "output" and p.spec.router.scale != 1:
-        total = multiply(total, exact(np.full(total.shape, p.spec.router.scale)), format)
+        total = multiply(total, constant(p.spec.router.scale, total.shape, format), format)
     return total
 
 

@@ -91,6 +91,13 @@ def correlated(value: np.ndarray, bound: np.ndarray, worst: np.ndarray) -> Value
     return Value(value, bound, worst, bound, np.broadcast_to(0.0, value.shape), variance)
 
 
+def constant(number: float, shape: tuple[int, ...], format: Format) -> Value:
+    """A constant of the spec, which the kernel may have rounded to its format."""
+    value = np.full(shape, number)
+    lost = np.full(shape, format.misses(number))
+    return correlated(value, lost, lost)
+
+
 def given(value: np.ndarray, format: Format) -> Value:
     """Inputs: exact, but for subnormal ones that the kernel may read as zero."""
     known = exact(value)

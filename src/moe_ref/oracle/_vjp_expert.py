@@ -13,9 +13,9 @@ import math
 import numpy as np
 
 from moe_ref.oracle._activations import activate_slope, clamp, clamp_slope
-from moe_ref.oracle._arithmetic import add, multiply, with_factor
+from moe_ref.oracle._arithmetic import add, multiply, negate, with_factor
 from moe_ref.oracle._dot import dot, dot_rows
-from moe_ref.oracle._expert import Trace
+from moe_ref.oracle._expert import Trace, limits
 from moe_ref.oracle._formats import Formats
 from moe_ref.oracle._params import FeedForward
 from moe_ref.oracle._value import Value, concatenated, exact, narrowed
@@ -52,6 +52,7 @@ def expert_vjp(
     formats: Formats,
     weight: Value | None = None,
     site: str = "output",
+    onward: bool = False,
 ) -> ExpertGradient:
     """Pull a cotangent back through one network.
 
@@ -64,6 +65,7 @@ def expert_vjp(
         formats: of the kernel.
         weight: [rows, 1] or None.
         site: where the weight multiplied.
+        onward: a further matmul follows (of a latent layer).
 
     Returns:
         The gradients, before their last rounding.
@@ -76,23 +78,16 @@ def expert_vjp(
 
     d_sum = multiply(dy, w, wide) if at in ("output", "hidden") else dy  # of h W_out, of b_out
     d_out = narrowed(d_sum if at == "output" else dy, back, wide)
-    d_hidden = narrowed(dot(d_out, p.w_out.transposed, formats), back, wide)
+    d_hidden = narrowed(dot(d_out, p.w_out.transposed, formats, onward=True), back, wide)
     d_plain = multiply(d_hidden, w, wide) if at == "hidden" else d_hidden
     d_before = narrowed(_through_activation(d_plain, t, spec, formats), back, wide)
-    d_x = with_factor(dot(d_before, p.w_in.transposed, formats), late)
+    d_x = with_factor(dot(d_before, p.w_in.transposed, formats, onward=onward), late)
 
     d_weight = None
-    if at == "output":
-        d_weight = dot_rows(dy, t.output, formats)
-    elif at == "hidden":
-        d_weight = dot_rows(d_hidden, t.plain, formats)
-        if p.b_out is not None:
-            bias = p.b_out.map(lambda array: np.broadcast_to(array, dy.shape))
-            d_weight = add(d_weight, dot_rows(dy, bias, formats), wide)
-    elif weight is not None:  # at the input
-        d_x = narrowed(d_x, back, wide)
-        d_weight = dot_rows(d_x, x, formats)
-        d_x = multiply(d_x, weight, wide)
+    if weight is not None:
+        d_weight = _weight_vjp(x, dy, d_before, t, p, formats, at == "input")
+    if weight is not None and at == "input":
+        d_x = multiply(narrowed(d_x, back, wide), weight, wide)
 
     d_before = with_factor(d_before, late)
     read = with_factor(t.x, weight) if at == "input" else t.x
@@ -108,29 +103,46 @@ def expert_vjp(
     )
 
 
+def _weight_vjp(
+    x: Value, dy: Value, d_before: Value, t: Trace, p: FeedForward, formats: Formats, early: bool
+) -> Value:
+    r"""$dw = dy \cdot (h W_{out} + b_{out}) = dy\,W_{out}^\top \cdot h + dy \cdot b_{out}$.
+
+    The two forms agree, and kernels use both. All elements of $h W_{out}$ share the errors of h,
+    which therefore enter through the second form, and those of dy through the first, where they are
+    independent. At the input (`early`) it is $x \cdot d W_{in}^\top = x W_{in} \cdot d$.
+    """
+    wide, back = formats.accumulate, formats.cotangent
+    if early:
+        left, right, w, bias, kept = x, d_before, p.w_in.transposed, None, back
+    else:
+        left, right, w, bias, kept = dy, t.plain, p.w_out, p.b_out, formats.expert_output
+        right = narrowed(right, formats.hidden, wide)
+    forth = narrowed(dot(exact(right.value), w, formats, bias=bias), kept, wide)
+    return_ = narrowed(dot(exact(left.value), w.transposed, formats), back, wide)
+    first, second = dot_rows(left, forth, formats), dot_rows(right, return_, formats)
+    return dataclasses.replace(add(first, second, wide), value=first.value)
+
+
 def _through_activation(d: Value, t: Trace, spec: ExpertSpec, formats: Formats) -> Value:
     """From the cotangent of the hidden layer to that of what the first matmul gives."""
     wide = formats.accumulate
     if t.up is None or t.linear is None:
         return multiply(d, activate_slope(t.gate, spec, wide), wide)
-    limit = math.inf if spec.swiglu_limit is None else spec.swiglu_limit
-    slope = activate_slope(clamp(t.gate, -math.inf, limit), spec, wide)
+    limit, slack = limits(spec, formats)
+    slope = activate_slope(clamp(t.gate, -math.inf, limit, slack), spec, wide)
     d_gate = multiply(multiply(d, t.linear, wide), slope, wide)
     d_up = multiply(d, t.active, wide)
     if spec.swiglu_limit is not None:
-        d_gate = multiply(d_gate, clamp_slope(t.gate, -math.inf, limit))
-        d_up = multiply(d_up, _two_sided(t.up, limit))
+        d_gate = multiply(d_gate, clamp_slope(t.gate, -math.inf, limit, slack))
+        d_up = multiply(d_up, _two_sided(t.up, limit, slack))
     return concatenated([d_gate, d_up], axis=1)
 
 
-def _two_sided(up: Value, limit: float) -> Value:
+def _two_sided(up: Value, limit: float, slack: float) -> Value:
     """The slope of a clamp to [-limit, limit]: at both ends frameworks differ."""
-    upper, lower = (clamp_slope(u, -math.inf, limit) for u in (up, _mirrored(up)))
+    upper, lower = (clamp_slope(u, -math.inf, limit, slack) for u in (up, negate(up)))
     return multiply(upper, lower)
-
-
-def _mirrored(x: Value) -> Value:
-    return dataclasses.replace(x, value=-x.value)
 
 
 def column_sums(x: Value, formats: Formats) -> Value:

@@ -15,7 +15,16 @@ from moe_ref.oracle._params import floats
 from moe_ref.oracle._problem import Problem, problem
 from moe_ref.oracle._smooth import SIGMOID, apply_slope
 from moe_ref.oracle._sum import Sum
-from moe_ref.oracle._value import Value, correlated, exact, given, narrowed, scattered, settled
+from moe_ref.oracle._value import (
+    Value,
+    constant,
+    correlated,
+    exact,
+    given,
+    narrowed,
+    scattered,
+    settled,
+)
 from moe_ref.oracle._vjp_expert import ExpertGradient, column_sums, expert_vjp
 from moe_ref.oracle._vjp_route import router_vjp
 from moe_ref.spec import LayerSpec, Numerics
@@ -104,7 +113,7 @@ def _pulled_back(p: Problem, dy: Value) -> Gradients:
     if spec.d_latent:
         d_routed, latent_out = _latent_out_vjp(p, dy)
     if spec.router.scale_site == "output" and spec.router.scale != 1:
-        scale = exact(np.full(d_routed.shape, spec.router.scale))
+        scale = constant(spec.router.scale, d_routed.shape, f.accumulate)
         d_routed = multiply(d_routed, scale, f.accumulate)
 
     d_read, dw, experts = _routed_vjp(p, d_routed)
@@ -152,7 +161,17 @@ def _routed_vjp(p: Problem, d_routed: Value) -> tuple[Sum, Value, Stack]:
             own = p.latent[rows]
             trace = visit(p, expert, rows, weight)
             parameters = p.expert(expert)
-            g = expert_vjp(own, dy, trace, parameters, spec.experts, f, weight, spec.weight_site)
+            g = expert_vjp(
+                own,
+                dy,
+                trace,
+                parameters,
+                spec.experts,
+                f,
+                weight,
+                spec.weight_site,
+                onward=spec.d_latent is not None,
+            )
             experts.put(expert, g)
             back, d_weight = g.x, g.weight
         assert d_weight is not None
@@ -168,9 +187,8 @@ def _latent_out_vjp(p: Problem, dy: Value) -> tuple[Value, Value]:
     w = p.array("latent_out", spec.d_latent or 0, spec.d_model)
     routed = narrowed(routed_total(p, run_routed(p)[0]), f.inputs, f.accumulate)
     d_out = narrowed(dy, f.cotangent, f.accumulate)
-    return narrowed(dot(d_out, w.transposed, f), f.cotangent, f.accumulate), dot(
-        routed.transposed, d_out, f
-    )
+    d_routed = dot(d_out, w.transposed, f, onward=True)
+    return narrowed(d_routed, f.cotangent, f.accumulate), dot(routed.transposed, d_out, f)
 
 
 def _shared_vjp(p: Problem, dy: Value, dx: Sum) -> tuple[ExpertGradient, Value | None]:

@@ -6,7 +6,7 @@ from moe_ref.oracle._arithmetic import add, multiply, negate
 from moe_ref.oracle._formats import UNIT, Formats
 from moe_ref.oracle._scores import Scores
 from moe_ref.oracle._sum import Sum
-from moe_ref.oracle._value import Value, correlated, exact
+from moe_ref.oracle._value import Value, constant, correlated
 from moe_ref.oracle._weights import chosen, denominator, denominator_error, normalized, renormalizes
 from moe_ref.spec import RouterSpec
 
@@ -40,11 +40,11 @@ def weights_vjp(
     scale = spec.scale if spec.scale_site == "weight" else 1.0
     d_factor = None
     if per_expert_scale is not None:
-        scaled = multiply(w, exact(np.full(w.shape, scale)), format)
+        scaled = multiply(w, constant(scale, w.shape, format), format)
         d_factor = _by_expert(multiply(dw, scaled, format), experts, spec, formats)
         dw = multiply(dw, chosen(per_expert_scale, experts), format)
     if scale != 1:
-        dw = multiply(dw, exact(np.full(w.shape, scale)), format)
+        dw = multiply(dw, constant(scale, w.shape, format), format)
     if spec.score == "softmax_selected":
         ds = softmax_vjp(dw, w, formats)
     elif renormalizes(spec):

@@ -5,7 +5,7 @@ import numpy as np
 from moe_ref.oracle._arithmetic import multiply
 from moe_ref.oracle._formats import UNIT, Format, Formats, finer
 from moe_ref.oracle._scores import Scores, softmax
-from moe_ref.oracle._value import Value, correlated, exact, narrowed
+from moe_ref.oracle._value import Value, constant, correlated, narrowed
 from moe_ref.spec import RouterSpec
 
 
@@ -30,7 +30,7 @@ def combine_weights(
     """
     w = normalized(scores, experts, spec, formats)
     if spec.scale != 1 and spec.scale_site == "weight":
-        w = multiply(w, exact(np.full(w.shape, spec.scale)), formats.score)
+        w = multiply(w, constant(spec.scale, w.shape, formats.score), formats.score)
     if per_expert_scale is not None:
         factor = chosen(per_expert_scale, experts)
         w = multiply(w, factor, formats.score)
@@ -52,12 +52,13 @@ def normalized(scores: Scores, experts: np.ndarray, spec: RouterSpec, formats: F
     nothing = divisor == 0
     safe = np.where(nothing, 1.0, divisor)
     w = s / safe
-    unit = format.unit + UNIT
+    unit, eps = format.unit + UNIT, spec.renormalize_eps
 
     def error(of_own, of_full):
         mine = of_own + (of_full - of_own) * _common_share(s, of_full, safe, spec)
         below = denominator_error(s, of_own, of_full, safe, spec, format)
-        below = below + unit * (experts.shape[1] + _power_half_ulps(s, spec)) * safe
+        below = below + unit * (experts.shape[1] + 1 + _power_half_ulps(s, spec)) * safe
+        below = below + format.misses(eps)
         room = safe - below
         bound = (mine + w * below) / np.where(room > 0, room, 1.0) + 2 * unit * w + format.eta
         bound = np.where(room > 0, np.minimum(bound, 1.0), 1.0)  # no weight exceeds 1
