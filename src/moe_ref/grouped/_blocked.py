@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int32
 
-from moe_ref.grouped._groups import offsets
+from moe_ref.grouped._groups import offsets, owned
 from moe_ref.grouped._kernel import Kernel, dot, sum_dtype
 
 
@@ -47,18 +47,22 @@ def _rows(
         y = lax.fori_loop(
             0, whole, lambda i, y: block(sizes[-1], start + i * sizes[-1], y, whole=True), y
         )
-        # One loop of at most one trip for each size: XLA updates the carry of a loop in place,
-        # while a `switch` over sizes copies all of `y` in some versions.
+        # A loop of at most one trip for each size: XLA updates the carry of a loop in place, while
+        # a `switch` over sizes copies all of `y` in some versions. The loop variable is the first
+        # row, because a body that does not depend on it would be hoisted out and always run.
         for i, size in enumerate(sizes):
             y = lax.fori_loop(
-                0,
-                (choice == i).astype(jnp.int32),
-                lambda _, y, size=size: block(size, rest, y, whole=False),
+                rest,
+                rest + (choice == i).astype(jnp.int32),
+                functools.partial(block, size, whole=False),
                 y,
             )
         return y
 
-    return _visit(expert, group_sizes, rows, lax.full_like(x, 0, dtype, (rows, columns)))
+    if x.size == 0 or w.size == 0:
+        return lax.full_like(x, 0, dtype, (rows, columns))
+    mask = owned(group_sizes, rows)[:, 0]
+    return _visit(expert, group_sizes, rows, _unwritten(mask, x, dtype, columns))
 
 
 def _weights(
@@ -93,7 +97,10 @@ def _weights(
         )
         return lax.dynamic_update_index_in_dim(w, total.astype(dtype), e, axis=0)
 
-    return _visit(expert, group_sizes, rows, lax.full_like(x, 0, dtype, (experts, k, n)))
+    if x.size == 0 or y.size == 0 or experts == 0:
+        return lax.full_like(x, 0, dtype, (experts, k, n))
+    starts, ends = offsets(group_sizes, rows)
+    return _visit(expert, group_sizes, rows, _unwritten(starts < ends, x, dtype, k, n))
 
 
 def block_sizes(rows: int, experts: int) -> tuple[int, ...]:
@@ -101,9 +108,10 @@ def block_sizes(rows: int, experts: int) -> tuple[int, ...]:
     if jax.default_backend() != "cpu":
         # Elsewhere every trip of a loop waits for the device, so a few large blocks win.
         return (min(128, rows),)
-    step = min(32, max(8, 8 * round(rows / max(experts, 1) / 48)))
-    smaller = [size for size in range(step, 8 * step, step) if size < rows]
-    return (*smaller, min(8 * step, rows))
+    # Six sizes that reach a third above the mean; each costs compile time in three products.
+    step = min(48, max(8, 8 * -(-rows // (36 * max(experts, 1)))))
+    smaller = [size for size in range(step, 6 * step, step) if size < rows]
+    return (*smaller, min(6 * step, rows))
 
 
 def _cover(start, stop, sizes: tuple[int, ...]):
@@ -130,10 +138,21 @@ def _block(
     return lax.dynamic_slice_in_dim(a, at, size), at, mine[:, None]
 
 
+def _unwritten(
+    written: Bool[Array, " results"], x: Float[Array, "rows k"], dtype: jnp.dtype, *shape: int
+) -> Float[Array, "results ..."]:
+    """A result with zeros where nothing will be written, and some number of `x` elsewhere.
+
+    Zeros everywhere would do, but XLA makes one buffer of the equal zeros of several products and
+    copies it for each.
+    """
+    any_number = x[:1, 0].astype(dtype)
+    filled = jnp.where(written, any_number, jnp.zeros_like(any_number))
+    return lax.broadcast_in_dim(filled, (filled.shape[0], *shape), (0,))
+
+
 def _visit(expert, group_sizes: Int32[Array, " experts"], rows: int, carry: jax.Array) -> jax.Array:
     """Fold `expert(e, start, stop, carry)` over the experts that have rows, in order."""
-    if carry.size == 0 or rows == 0 or group_sizes.shape[0] == 0:
-        return carry
     starts, ends = offsets(group_sizes, rows)
     empty = ends <= starts
     order = jnp.argsort(empty, stable=True).astype(jnp.int32)

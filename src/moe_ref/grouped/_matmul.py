@@ -121,6 +121,7 @@ def _rows_fwd(static, x, w, group_sizes):
 
 def _rows_bwd(static, residuals, cotangent):
     x, w, group_sizes = residuals
+    cotangent = jnp.asarray(cotangent)
     for_x = static._replace(transpose=not static.transpose, dtype=x.dtype)
     left, right = (cotangent, x) if static.transpose else (x, cotangent)
     for_w = static._replace(transpose=False, dtype=w.dtype)
@@ -147,6 +148,7 @@ def _weights_fwd(static, x, y, group_sizes):
 
 def _weights_bwd(static, residuals, cotangent):
     x, y, group_sizes = residuals
+    cotangent = jnp.asarray(cotangent)
     for_x = static._replace(transpose=True, dtype=x.dtype)
     for_y = static._replace(transpose=False, dtype=y.dtype)
     return (

@@ -1,0 +1,1 @@
+"""Speed and memory beside peers, measured in the same run: `python -m benchmarks`."""
