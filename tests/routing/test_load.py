@@ -58,16 +58,26 @@ def test_checked_ids_below_many_experts():
     assert (check_experts(fine, num_choices=200) == fine).all()
 
 
-def test_bias_steps_towards_balance():
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("load", "wanted"),
+    [
+        ([6, 2, 4, 4], [-1, 1, 0, 0]),
+        ([3, 3, 3, 3], [0, 0, 0, 0]),
+        ([0, 0, 0, 0], [0, 0, 0, 0]),
+        # The mean is 9 / 4, between two counts.
+        ([2, 2, 2, 3], [1, 1, 1, -1]),
+        ([9, 0, 0, 0], [-1, 1, 1, 1]),
+        # Times four experts this is beyond int32.
+        ([1_500_000_000, 100_000_000, 100_000_000, 100_000_000], [-1, 1, 1, 1]),
+    ],
+)
+def test_bias_steps_towards_balance(load, wanted, dtype):
     """The overloaded lose, the idle gain, and exact balance changes nothing."""
-    bias = jnp.array([0.5, 0.0, 0.0, 0.0], jnp.float32)
-    load = jnp.array([6, 2, 4, 4])
-    stepped = update_selection_bias(bias, load, rate=0.25)
-    assert stepped.tolist() == [0.25, 0.25, 0, 0]
-    assert update_selection_bias(bias, jnp.array([3, 3, 3, 3]), rate=0.25).tolist() == bias.tolist()
-    # A mean of 7 / 3 is no binary fraction; 7 - 3 * 2 decides.
-    stepped = update_selection_bias(jnp.zeros(3), jnp.array([2, 2, 3]), rate=0.5)
-    assert stepped.tolist() == [0.5, 0.5, -0.5]
+    bias = jnp.array([0.5, 0.0, -0.5, 2.0], jnp.float32)
+    stepped = update_selection_bias(bias, jnp.array(load, dtype), rate=0.25)
+    assert stepped.dtype == jnp.float32
+    assert (stepped - bias).tolist() == [0.25 * sign for sign in wanted]
 
 
 def test_centred_steps_sum_to_0():

@@ -90,8 +90,10 @@ def update_selection_bias(
         Wang et al., Auxiliary-loss-free load balancing, 2024.
     """
     require(rate >= 0, "rate", "at least 0", rate)
-    # Compared as n_e * experts with the sum: a mean in floating point could miss equality.
-    total = jnp.sum(load)
-    step = jnp.sign(total - load * load.shape[0]).astype(bias.dtype)
-    step = step * jnp.asarray(rate, bias.dtype)
+    # In integers: a floating-point mean could miss equality, and n_e * experts overflows int32.
+    total = jnp.sum(load, dtype=load.dtype)
+    fair = total // load.shape[0]
+    rest = total - fair * load.shape[0]
+    sign = jnp.where(load == fair, jnp.sign(rest), jnp.sign(fair - load))
+    step = sign.astype(bias.dtype) * jnp.asarray(rate, bias.dtype)
     return bias + (step - jnp.mean(step) if centre else step)
