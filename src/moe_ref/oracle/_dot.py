@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from moe_ref.oracle._entropy import coherence, low_entropy, low_entropy_rows, sums_exactly
-from moe_ref.oracle._formats import UNIT, Format, Formats, finer
+from moe_ref.oracle._formats import UNIT, Format, Formats
 from moe_ref.oracle._value import LAMBDA, Value, bounded
 
 
@@ -170,11 +170,3 @@ def _product(a: np.ndarray, w: np.ndarray) -> np.ndarray:
     if not (a.any() and w.any()):
         return np.zeros((a.shape[0], w.shape[1]))
     return a @ w
-
-
-def accumulator(formats: Formats, *others: Format) -> Format:
-    """The format of a running sum whose operands may be wider than the kernel's inputs."""
-    format = formats.accumulate
-    for other in others:
-        format = finer(format, other)
-    return format
