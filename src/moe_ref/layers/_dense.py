@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from moe_ref._numerics import accumulator_dtype
+from moe_ref._varying import vary_together
 from moe_ref.experts import Experts, feed_forward
 from moe_ref.layers._execution import Execution
 from moe_ref.layers._masked import masked_matmul
@@ -67,6 +68,6 @@ class Dense(Execution):
             return total, None
 
         numbers = jnp.arange(spec.router.num_experts, dtype=ids.dtype)
-        start = jnp.zeros(x.shape, wide)
+        start, *_ = vary_together(jnp.zeros(x.shape, wide), x, ids, weights, *jax.tree.leaves(experts))
         total, _ = jax.lax.scan(add_expert, start, (numbers, experts))
         return total, (ids >= 0) & (ids < spec.router.num_experts)
