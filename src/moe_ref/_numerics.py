@@ -9,19 +9,19 @@ def accumulator_dtype(dtype: DTypeLike) -> jnp.dtype:
     return jnp.dtype(jnp.float64 if jnp.dtype(dtype) == jnp.float64 else jnp.float32)
 
 
-def at_least(dtype: DTypeLike, minimum: DTypeLike | None) -> jnp.dtype:
-    """Widen `dtype` to `minimum`, never narrowing.
+def stage_dtype(dtype: DTypeLike, named: DTypeLike | None) -> jnp.dtype:
+    """The dtype a stage computes in: the one a spec names, except that float64 stays float64.
 
-    A spec names the dtype a framework computes a stage in. float64 data stay float64 there: a
-    reference that silently rounded its float64 inputs to float32 would be no reference.
+    A spec names the dtype a framework computes a stage in. A reference that silently rounded its
+    float64 inputs to float32 would be no reference.
 
     Args:
         dtype: dtype of the incoming values.
-        minimum: dtype named by the spec; None keeps `dtype`.
+        named: dtype named by the spec; None keeps `dtype`.
 
     Returns:
-        `minimum`, or float64 if `dtype` is float64.
+        `named`, or float64 if `dtype` is float64.
     """
-    if minimum is None or jnp.dtype(dtype) == jnp.float64:
+    if named is None or jnp.dtype(dtype) == jnp.float64:
         return jnp.dtype(dtype)
-    return jnp.dtype(minimum)
+    return jnp.dtype(named)

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from moe_ref._errors import require
 from moe_ref._typing import checked
 from moe_ref.routing import expert_load
 from moe_ref.routing._ids import known
@@ -58,6 +59,8 @@ def sort_slots(
     experts: Int[Array, " slots"], *, num_experts: int
 ) -> tuple[Int[Array, " slots"], Int[Array, " slots"]]:
     """Stable order of slots by expert, the ones without an expert last, and its inverse."""
+    slots = experts.size
+    require(slots < 2**31, "experts", "of fewer than 2**31 slots, the range of int32", slots)
     key, _ = known(experts, count=num_experts, otherwise=num_experts)
     order = jnp.argsort(key, stable=True).astype(jnp.int32)
     positions = jnp.arange(experts.size, dtype=jnp.int32)

@@ -1,19 +1,21 @@
 """One expert network over its rows, whatever multiplies the matrices."""
 
 from collections.abc import Callable
-from typing import Literal
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from moe_ref._errors import require
 from moe_ref._numerics import accumulator_dtype
+from moe_ref._typing import checked
 from moe_ref.experts._activation import activation
 from moe_ref.experts._experts import Experts
-from moe_ref.spec import ExpertSpec
+from moe_ref.spec import ExpertSpec, WeightSite
 
 Matmul = Callable[[Array, Array], Array]
 
 
+@checked
 def feed_forward(
     x: Float[Array, "*rows d_expert"],
     experts: Experts,
@@ -21,7 +23,7 @@ def feed_forward(
     spec: ExpertSpec,
     matmul: Matmul,
     weights: Float[Array, "*rows 1"] | None = None,
-    weight_site: Literal["output", "hidden", "input"] = "output",
+    weight_site: WeightSite = "output",
 ) -> Float[Array, "*rows d_expert"]:
     r"""Two matrix products with an activation between them.
 
@@ -39,7 +41,16 @@ def feed_forward(
     Returns:
         Rows in the accumulator's dtype: gate, up and output are not rounded, the hidden layer is
         rounded once, to the dtype of `x`.
+
+    Raises:
+        ValueError: `weights` and `weight_site` contradict each other, or shapes do not fit.
     """
+    require(
+        (weights is None) == (weight_site == "output"),
+        "weights",
+        f"given exactly where they are applied here (weight_site={weight_site!r})",
+        None if weights is None else "an array",
+    )
     wide = accumulator_dtype(x.dtype)
     ones = jnp.ones((*x.shape[:-1], 1), x.dtype)
     at_hidden = weights.astype(wide) if weights is not None and weight_site == "hidden" else None

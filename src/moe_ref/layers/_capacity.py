@@ -9,8 +9,7 @@ from moe_ref import dispatch
 from moe_ref.experts import Experts, feed_forward
 from moe_ref.layers._execution import Execution
 from moe_ref.layers._masked import masked_matmul
-from moe_ref.spec import CapacitySpec, LayerSpec
-from moe_ref.spec._capacity import DropOrder, Rounding
+from moe_ref.spec import CapacitySpec, DropOrder, LayerSpec, Rounding
 
 
 class Capacity(Execution):

@@ -43,31 +43,44 @@ class Dense(Execution):
         spec: LayerSpec,
     ) -> tuple[Float[Array, "tokens d_expert"], Bool[Array, "tokens k"]]:
         """See `Execution`."""
-        wide = accumulator_dtype(x.dtype)
-        weights = weights.astype(wide)
+        real = (ids >= 0) & (ids < spec.router.num_experts)
+        return _dense(x, ids, weights, experts, spec), real
 
-        def add_expert(total, expert):
-            number, parameters = expert
-            here = ids == number
-            run = functools.partial(
-                feed_forward, experts=parameters, spec=spec.experts, weight_site=spec.weight_site
-            )
-            if spec.weight_site == "output":
-                chosen = jnp.any(here, axis=1)[:, None]
-                y = run(x, matmul=functools.partial(masked_matmul, filled=chosen))
-                mine = jnp.where(here, weights, jnp.zeros_like(weights))
-                # One slot after the other, as everywhere: a repeated expert counts twice.
-                for slot in range(ids.shape[1]):
-                    total = total + mine[:, slot, None] * y
-                return total, None
+
+# Compiled by itself, so that eager calls find the same program.
+@functools.partial(jax.jit, static_argnums=4)
+def _dense(
+    x: Float[Array, "tokens d_expert"],
+    ids: Int[Array, "tokens k"],
+    weights: Float[Array, "tokens k"],
+    experts: Experts,
+    spec: LayerSpec,
+) -> Float[Array, "tokens d_expert"]:
+    wide = accumulator_dtype(x.dtype)
+    weights = weights.astype(wide)
+
+    def add_expert(total, expert):
+        number, parameters = expert
+        here = ids == number
+        run = functools.partial(
+            feed_forward, experts=parameters, spec=spec.experts, weight_site=spec.weight_site
+        )
+        if spec.weight_site == "output":
+            chosen = jnp.any(here, axis=1)[:, None]
+            y = run(x, matmul=functools.partial(masked_matmul, filled=chosen))
+            mine = jnp.where(here, weights, jnp.zeros_like(weights))
+            # One slot after the other, as everywhere: a repeated expert counts twice.
             for slot in range(ids.shape[1]):
-                chosen = here[:, slot, None]
-                weight = jnp.where(chosen, weights[:, slot, None], jnp.zeros_like(total[:, :1]))
-                matmul = functools.partial(masked_matmul, filled=chosen)
-                total = total + run(x, matmul=matmul, weights=weight)
+                total = total + mine[:, slot, None] * y
             return total, None
+        for slot in range(ids.shape[1]):
+            chosen = here[:, slot, None]
+            weight = jnp.where(chosen, weights[:, slot, None], jnp.zeros_like(total[:, :1]))
+            matmul = functools.partial(masked_matmul, filled=chosen)
+            total = total + run(x, matmul=matmul, weights=weight)
+        return total, None
 
-        numbers = jnp.arange(spec.router.num_experts, dtype=ids.dtype)
-        start, *_ = vary_together(jnp.zeros(x.shape, wide), x, ids, weights, *jax.tree.leaves(experts))
-        total, _ = jax.lax.scan(add_expert, start, (numbers, experts))
-        return total, (ids >= 0) & (ids < spec.router.num_experts)
+    numbers = jnp.arange(spec.router.num_experts, dtype=ids.dtype)
+    start, *_ = vary_together(jnp.zeros(x.shape, wide), x, ids, weights, *jax.tree.leaves(experts))
+    total, _ = jax.lax.scan(add_expert, start, (numbers, experts))
+    return total

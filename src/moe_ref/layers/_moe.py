@@ -1,6 +1,5 @@
 """The Mixture-of-Experts layer."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,11 +73,7 @@ class MoE(eqx.Module):
         self.router = Router(spec.router, d_model=d, key=keys[0], dtype=dtype)
         real = (spec.router.num_experts,)
         self.experts = _draw_experts(keys[1], real, spec.d_expert, spec.experts, dtype)
-        self.shared = (
-            _draw_experts(keys[2], (), d, shared_spec(spec), dtype)
-            if spec.shared_d_hidden
-            else None
-        )
+        self.shared = _draw_experts(keys[2], (), d, spec.shared, dtype) if spec.shared else None
         self.shared_gate = _normal(keys[3], (d,), d, dtype) if spec.shared_gate else None
         self.latent_in = _normal(keys[4], (d, latent), d, dtype) if latent else None
         self.latent_out = _normal(keys[5], (latent, d), latent, dtype) if latent else None
@@ -185,15 +180,11 @@ class MoE(eqx.Module):
             return masked_matmul(rows, weight, every)
 
         assert self.shared is not None
-        y = feed_forward(x, self.shared, spec=shared_spec(self.spec), matmul=matmul)
+        assert self.spec.shared is not None
+        y = feed_forward(x, self.shared, spec=self.spec.shared, matmul=matmul)
         if self.shared_gate is None:
             return y
         return y * jax.nn.sigmoid(matmul(x, self.shared_gate[:, None]))
-
-
-def shared_spec(spec: LayerSpec) -> ExpertSpec:
-    """The shared expert: the routed expert, of another width."""
-    return dataclasses.replace(spec.experts, d_hidden=spec.shared_d_hidden)
 
 
 def _add_zero_experts(routed, kept, h, result: Routing, spec: LayerSpec):

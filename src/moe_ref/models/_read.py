@@ -10,7 +10,6 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from moe_ref._errors import require_choice
-from moe_ref.layers._moe import shared_spec
 from moe_ref.models._block import FLOATS, INTEGERS, Block
 from moe_ref.models._checkpoint import Checkpoint
 from moe_ref.models._config import Config
@@ -151,9 +150,9 @@ def _arrays(block: Block, layout: Layout, spec: LayerSpec) -> Parameters:
         },
         "experts": routed.read(block, spec.experts, width=spec.d_expert, experts=real),
         "shared": _most_stored(block, layout.shared, None).read(
-            block, shared_spec(spec), width=d, experts=None
+            block, spec.shared, width=d, experts=None
         )
-        if spec.shared_d_hidden
+        if spec.shared
         else None,
         "shared_gate": _one(block, layout.shared_gate, (1, d))[0] if spec.shared_gate else None,
         "latent_in": _one(block, layout.latent_in, (latent, d)).T if latent else None,

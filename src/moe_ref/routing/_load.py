@@ -35,6 +35,7 @@ def expert_load(
         assert counts.tolist() == [1, 2, 0]
         ```
     """
+    require(num_experts >= 1, "num_experts", "at least 1", num_experts)
     # A negative index would wrap, so empty slots are sent past the end, where they are dropped.
     index, _ = known(experts, count=num_experts, otherwise=num_experts)
     if kept is not None:

@@ -5,7 +5,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from moe_ref._errors import require
-from moe_ref._numerics import accumulator_dtype, at_least
+from moe_ref._numerics import accumulator_dtype, stage_dtype
 from moe_ref._typing import checked
 from moe_ref.spec import RouterSpec
 
@@ -60,7 +60,7 @@ def router_logits(
         f"given exactly when router_bias (router_bias={spec.router_bias})",
         "an array" if bias is not None else None,
     )
-    dtype = at_least(x.dtype, spec.projection_dtype)
+    dtype = stage_dtype(x.dtype, spec.projection_dtype)
     wide = accumulator_dtype(dtype)
     logits = lax.dot_general(
         x.astype(dtype),

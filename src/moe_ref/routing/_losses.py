@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float
 
+from moe_ref._errors import require
 from moe_ref._numerics import accumulator_dtype
 from moe_ref._typing import checked
 from moe_ref.routing._divide import divide
@@ -50,7 +51,10 @@ def balance_loss(
         total = jnp.sum(scores, axis=-1, keepdims=True)
         probabilities = divide(scores, jnp.where(total == 0, jnp.ones_like(total), total))
     tokens, choices = probabilities.shape
-    counts = expert_load(routing.experts, num_experts=choices).astype(wide)
+    if mask is not None:
+        require(mask.shape == (tokens,), "mask", f"of shape ({tokens},)", mask.shape)
+    kept = None if mask is None else jnp.broadcast_to(mask[:, None], routing.experts.shape)
+    counts = expert_load(routing.experts, num_experts=choices, kept=kept).astype(wide)
     real = jnp.asarray(tokens if mask is None else jnp.sum(mask), wide)
     if mask is not None:
         probabilities = jnp.where(mask[:, None], probabilities, jnp.zeros_like(probabilities))

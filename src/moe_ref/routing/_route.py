@@ -83,6 +83,8 @@ def route(
         f"given with hash_vocab={spec.hash_vocab}: the table's rows for the tokens",
         None,
     )
+    if experts is not None:
+        require(experts.shape[1] == spec.k, "experts", f"of k={spec.k} columns", experts.shape)
     if mask is not None:
         logits = jnp.where(mask[:, None], logits, jnp.zeros_like(logits))
     scores = router_scores(logits, spec=spec)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from moe_ref._numerics import accumulator_dtype, at_least
+from moe_ref._numerics import accumulator_dtype, stage_dtype
 from moe_ref._typing import checked
 from moe_ref.spec import RouterSpec
 
@@ -37,7 +37,7 @@ def router_scores(
         assert s.tolist() == [[0.25, 0.25, 0.25, 0.25]]
         ```
     """
-    dtype = at_least(logits.dtype, spec.score_dtype)
+    dtype = stage_dtype(logits.dtype, spec.score_dtype)
     wide = logits.astype(accumulator_dtype(dtype))
     if spec.score == "softmax":
         scores = softmax(wide)

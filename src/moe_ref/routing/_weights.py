@@ -5,7 +5,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from moe_ref._errors import require
-from moe_ref._numerics import accumulator_dtype, at_least
+from moe_ref._numerics import accumulator_dtype, stage_dtype
 from moe_ref._typing import checked
 from moe_ref.routing._divide import divide
 from moe_ref.routing._ids import known
@@ -62,8 +62,8 @@ def combine_weights(
         f"given exactly when spec.per_expert_scale (it is {spec.per_expert_scale})",
         "an array" if per_expert_scale is not None else None,
     )
-    target = at_least(scores.dtype, spec.weight_dtype or dtype)
-    stage = at_least(scores.dtype, spec.score_dtype)
+    target = stage_dtype(dtype or scores.dtype, spec.weight_dtype)
+    stage = stage_dtype(scores.dtype, spec.score_dtype)
     wide = accumulator_dtype(stage)
     index, valid = known(experts, count=scores.shape[1], otherwise=0)
     weights = jnp.take_along_axis(scores, index, axis=1).astype(wide)

@@ -1,6 +1,7 @@
 """What one expert computes, as data."""
 
 import dataclasses
+import math
 from typing import Literal
 
 from moe_ref._errors import require, require_types
@@ -47,6 +48,8 @@ class ExpertSpec:
         require(self.d_hidden >= 1, "d_hidden", "at least 1", self.d_hidden)
         limit = self.swiglu_limit
         require(limit is None or limit > 0, "swiglu_limit", "positive or None", limit)
+        for name in ("swiglu_alpha", "up_offset"):
+            require(math.isfinite(getattr(self, name)), name, "finite", getattr(self, name))
         require(limit is None or self.gated, "swiglu_limit", "None with gated=False", limit)
         require(
             self.up_offset == 0 or self.gated, "up_offset", "0 with gated=False", self.up_offset

@@ -51,6 +51,13 @@ class LayerSpec:
         """Width of what the routed experts read and write."""
         return self.d_latent or self.d_model
 
+    @property
+    def shared(self) -> ExpertSpec | None:
+        """The shared expert: the routed expert, of another width. None if there is none."""
+        if not self.shared_d_hidden:
+            return None
+        return dataclasses.replace(self.experts, d_hidden=self.shared_d_hidden)
+
     def __post_init__(self):
         require_types(self)
         require(self.d_model >= 1, "d_model", "at least 1", self.d_model)

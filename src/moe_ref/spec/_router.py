@@ -1,16 +1,17 @@
 """What a router computes, as data."""
 
 import dataclasses
+import math
 from typing import Literal
 
 from moe_ref._errors import require, require_types
+from moe_ref.spec._numerics import DTypeName
 
 Score = Literal["softmax", "softmax_selected", "sigmoid", "sqrt_softplus", "none"]
 GroupScore = Literal["none", "max", "sum_top"]
 Renormalize = Literal["none", "sum", "clamp", "p_norm"]
 ChooseBy = Literal["score", "logit"]
 ScaleSite = Literal["weight", "output"]
-DTypeName = Literal["bfloat16", "float16", "float32", "float64"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,8 @@ class RouterSpec:
         score_dtype: dtype of scores and renormalisation; None: that of the logits.
         weight_dtype: dtype the final weights are rounded to; None: that of x.
 
-    All four dtypes are lower bounds: float64 inputs are never narrowed.
+    A named dtype is what the stage computes in, except that float64 inputs are never narrowed, and
+    that parameters are stored in `param_dtype` or wider.
 
     Raises:
         ValueError: fields that contradict each other, naming them and their values.
@@ -123,7 +125,8 @@ class RouterSpec:
         )
         if groups == 1:
             return
-        require(not self.zero_experts, "zero_experts", f"0 with num_groups={groups}", size)
+        zero = self.zero_experts
+        require(not zero, "zero_experts", f"0 with num_groups={groups}", zero)
         require(
             size % groups == 0, "num_groups", f"a divisor of num_experts={self.num_experts}", groups
         )
@@ -142,7 +145,8 @@ class RouterSpec:
 
     def _check_renormalize(self):
         eps, rule = self.renormalize_eps, self.renormalize
-        require(eps >= 0, "renormalize_eps", "at least 0", eps)
+        require(math.isfinite(self.scale), "scale", "finite", self.scale)
+        require(math.isfinite(eps) and eps >= 0, "renormalize_eps", "finite and at least 0", eps)
         require(
             eps == 0 or rule in ("sum", "clamp"),
             "renormalize_eps",
@@ -151,7 +155,8 @@ class RouterSpec:
         )
         require(rule != "clamp" or eps > 0, "renormalize_eps", "positive with 'clamp'", eps)
         p = self.renormalize_p
-        require(p > 0, "renormalize_p", "positive", p)
+        require(math.isfinite(p) and p > 0, "renormalize_p", "positive and finite", p)
+        require(p == 1 or rule == "p_norm", "renormalize_p", f"1 with renormalize={rule!r}", p)
         require(
             rule == "none" or self.score != "softmax_selected",
             "renormalize",
