@@ -9,9 +9,12 @@ def route(logits, spec, bias=None, mask=None, *, fault=""):
     dtype = np.asarray(logits).dtype
     wide = np.float64 if dtype == np.float64 else np.float32
     z = np.asarray(logits).astype(wide)
+    if fault == "clips logits":
+        z = np.clip(z, -15, 15)
     with np.errstate(all="ignore"):
         s = _scores(z, spec)
-        choice = z if spec.score == "softmax_selected" else s
+        by_logit = spec.choose_by == "logit" and fault != "always by score"
+        choice = z if spec.score == "softmax_selected" or by_logit else s
         if bias is not None and fault != "forgets the bias":
             choice = choice + np.asarray(bias).astype(wide)
         if bias is not None and fault == "bias in the weight":
@@ -30,7 +33,8 @@ def route(logits, spec, bias=None, mask=None, *, fault=""):
         w = np.where(real[:, None], w, 0)
     if fault == "NaN spreads" and np.isnan(z).any():
         w = w * np.nan
-    return ids.astype(np.int32), w.astype(dtype)
+    w = w.astype(np.complex64) if fault == "complex weights" else w.astype(dtype)
+    return ids.astype(np.float32 if fault == "ids as floats" else np.int32), w
 
 
 def _scores(z, spec):
@@ -56,7 +60,8 @@ def _limited(c, spec, fault):
     if (spec.group_score == "max") != (fault == "other group score"):
         score = groups.max(axis=2)
     else:
-        score = np.sort(groups, axis=2)[:, :, -spec.group_top :].sum(axis=2)
+        top = groups.shape[2] if fault == "sums whole groups" else spec.group_top
+        score = np.sort(groups, axis=2)[:, :, -top:].sum(axis=2)
     kept = _best(score, spec.groups_kept, fault)
     allowed = np.zeros(score.shape, bool)
     np.put_along_axis(allowed, kept, True, 1)
@@ -69,15 +74,18 @@ def _weights(w, spec, fault):
         w = np.exp(w - w.max(axis=1, keepdims=True))
         w = w / w.sum(axis=1, keepdims=True)
     rule = spec.renormalize
+    if spec.k == 1 and spec.renormalize_only_above_one and fault != "normalises a single choice":
+        rule = "none"
     if fault == "never renormalises":
         rule = "none"
     if rule == "sum":
         total = w.sum(axis=1, keepdims=True)
-        w = w / (total if fault == "0 / 0" else np.where(total == 0, 1, total))
+        total = total + (0 if fault == "forgets eps" else np.asarray(spec.renormalize_eps, w.dtype))
+        w = w / np.where(total == 0, 1, total)
     elif rule == "clamp":
         w = w / np.maximum(w.sum(axis=1, keepdims=True), spec.renormalize_eps)
     elif rule == "p_norm":
-        p = spec.renormalize_p
+        p = 2 if fault == "always the 2-norm" else spec.renormalize_p
         w = w / (w**p).sum(axis=1, keepdims=True) ** (1 / p)
     if fault != "scale only when renormalised" or spec.renormalize != "none":
         w = w * np.asarray(spec.scale, w.dtype)
@@ -96,6 +104,14 @@ WRONG = {
     "never renormalises": {"RTE-07"},
     "scale only when renormalised": {"RTE-07"},
     "uniform weights": {"RTE-01", "RTE-09"},
+    "forgets eps": {"RTE-01"},
+    "sums whole groups": {"RTE-01"},
+    "always the 2-norm": {"RTE-01"},
+    "normalises a single choice": {"RTE-01"},
+    "always by score": {"RTE-11"},
+    "clips logits": {"RTE-11"},
+    "complex weights": {"RTE-01"},
+    "ids as floats": {"RTE-01"},
 }
 
 

@@ -1,12 +1,14 @@
 """`moe-ref check` and `moe-ref checks`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from moe_ref.cli._console import Output, print_json, progress_bar, stdout_to_stderr
+from moe_ref.cli._console import Output, print_json, stdout_to_stderr
 from moe_ref.cli._guard import FAILED, WrongUseError, require_place, wrong_use
+from moe_ref.cli._judge import judge_all
 from moe_ref.cli._results import checks_table, counts_line, print_results
 
 Op = Annotated[
@@ -28,9 +30,7 @@ def check(
     op: Op = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ID", help="Run this check only; repeatable.", show_default=False
-        ),
+        typer.Option(metavar="ID", help="Run this check only; repeatable.", show_default=False),
     ] = None,
     budget: Annotated[Literal["smoke", "thorough"], typer.Option(help="Number of inputs.")] = (
         "smoke"
@@ -53,35 +53,14 @@ def check(
     # Imported here: it is heavier than the rest of the command line.
     from moe_ref import conformance
 
-    for wanted in only or ():
-        if wanted not in [known.id for known in conformance.checks(op)]:
-            message = "`--only` must be an id that `moe-ref checks` lists"
-            raise WrongUseError(f"{message}; got {wanted!r}.")
     with stdout_to_stderr():
         implementations = _shipped(op) if target is None else (_load(target, op),)
+    _require_known(only or (), implementations)
+    reports = judge_all(implementations, only or (), budget=budget, seed=seed, save=save)
+    report = conformance.Report(tuple(result for each in reports for result in each.results))
     console = Output()
-    results = []
-    for implementation in implementations:
-        mine = [check.id for check in conformance.checks(implementation.op)]
-        asked = [wanted for wanted in only or () if wanted in mine]
-        if only and not asked:
-            continue
-        with stdout_to_stderr(), progress_bar() as progress:
-            task = progress.add_task(implementation.name)
-            report = conformance.run(
-                implementation,
-                only=asked,
-                budget=budget,
-                seed=seed,
-                save=save,
-                progress=lambda done, total, label, task=task, bar=progress: bar.update(
-                    task, completed=done, total=total, description=label
-                ),
-            )
-        results += report.results
-        if not as_json:
-            print_results(report.results, console)
-    report = conformance.Report(tuple(results))
+    for each in () if as_json else reports:
+        print_results(each.results, console)
     if html is not None:
         with wrong_use(OSError, prefix="`--html` must be writable; "):
             html.write_text(report.to_html(), encoding="utf-8")
@@ -104,6 +83,16 @@ def list_checks(op: Op = None, as_json: Json = False) -> None:
         print_json([{name: getattr(c, name) for name in names} for c in found])
     else:
         Output().print(checks_table(found))
+
+
+def _require_known(only: Sequence[str], implementations: Sequence[Any]) -> None:
+    from moe_ref import conformance
+
+    known = {check.id for each in implementations for check in conformance.checks(each.op)}
+    for wanted in only:
+        if wanted not in known:
+            message = "`--only` must be an id that `moe-ref checks` lists for the operation"
+            raise WrongUseError(f"{message}; got {wanted!r}.")
 
 
 def _load(target: str, op: str | None) -> Any:

@@ -1,6 +1,7 @@
 """`moe-ref inspect`."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -75,7 +76,7 @@ def inspect(
 def _look(
     folder: Path, layer: str, input_file: Path | None, tokens: int, seed: int, dtype: str | None
 ) -> "_Found":
-    number = int(layer) if layer.lstrip("-").isdecimal() else layer
+    number = int(layer) if re.fullmatch(r"-?[0-9]{1,9}", layer) else layer
     # 64-bit types are off unless asked for, and a checkpoint may hold float64.
     with jax.enable_x64(True):
         with waiting(f"reading {folder}"), wrong_use(ValueError, OSError):

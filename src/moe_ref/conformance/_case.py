@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from moe_ref.spec import LayerSpec
-
 _PRINTABLE = 160
 
 
@@ -18,12 +16,12 @@ class Case:
         label: what the case is about, in a few words.
         arrays: NumPy arrays by argument name; `cotangent` is the one of the result. A `layer` is
             a nested dict, as `MoE.from_arrays` takes it.
-        spec: the layer, for `route` and `layer`.
+        spec: the `LayerSpec`, for `route` and `layer`.
     """
 
     label: str
     arrays: dict[str, Any]
-    spec: LayerSpec | None = None
+    spec: Any = None
 
     def replace(self, **arrays: Any) -> "Case":
         """A copy with some arrays changed."""
@@ -36,19 +34,26 @@ class Case:
 
     @property
     def dtype(self) -> Any:
-        """Name of the dtype of the first floating-point array."""
-        floating = (a.dtype for a in leaves(self.arrays).values() if a.dtype.kind not in "iub")
-        return next(floating).name
+        """Name of the dtype of the hidden states, or of the logits where there are none."""
+        return self.arrays["x" if "x" in self.arrays else "logits"].dtype.name
 
     def as_python(self) -> str:
-        """Python that rebuilds the arrays, to paste into a bug report; a summary if large."""
+        """Python that rebuilds the arrays, to paste into a bug report."""
         lines = ["import numpy as np"]
         if any(a.dtype.name == "bfloat16" for a in leaves(self.arrays).values()):
             lines.append("from ml_dtypes import bfloat16")
         if self.spec is not None:
-            lines += ["from moe_ref.spec import *", f"spec = {self.spec!r}"]
-        for name, array in leaves(self.arrays).items():
-            lines.append(f"{name.replace('.', '_')} = {_literal(array)}")
+            lines.append("from moe_ref.spec import CapacitySpec, ExpertSpec, LayerSpec, RouterSpec")
+            lines.append(f"spec = {self.spec!r}")
+        if "layer" in self.arrays:
+            lines.append("from moe_ref.layers import MoE")
+        for name, array in self.arrays.items():
+            if name == "layer":
+                lines.append(f"layer = MoE.from_arrays(spec, {_literal_dict(array)})")
+            elif array is not None:
+                lines.append(f"{name} = {_literal(array)}")
+        if any(array.size > _PRINTABLE for array in leaves(self.arrays).values()):
+            lines.append("# np.empty stands for arrays too large to print: save the inputs.")
         return "\n".join(lines)
 
 
@@ -70,7 +75,7 @@ def _literal(array: np.ndarray) -> str:
     if array.size == 0:
         return f"np.zeros({array.shape}, {dtype})"
     if array.size > _PRINTABLE:
-        return f"...  # {dtype} of shape {array.shape}: see the saved input"
+        return f"np.empty({array.shape}, {dtype})"
     if array.dtype.kind in "iub":
         return f"np.array({array.tolist()}, {dtype})"
     # The shortest decimals that give these numbers back in their own dtype.
@@ -79,3 +84,12 @@ def _literal(array: np.ndarray) -> str:
     for word in ("nan", "inf"):
         text = text.replace(word, f"np.{word}")
     return f"np.array({text}, {dtype})"
+
+
+def _literal_dict(arrays: dict[str, Any]) -> str:
+    items = (
+        f'"{name}": {_literal_dict(value) if isinstance(value, dict) else _literal(value)}'
+        for name, value in arrays.items()
+        if value is not None
+    )
+    return "{" + ", ".join(items) + "}"

@@ -52,7 +52,7 @@ def judge_rows(case: Case, outputs: Outputs) -> Judgement:
         arrays["x"], arrays["w"], arrays["group_sizes"], numerics=Numerics.of(case.dtype)
     )
     rows = belongs(case)
-    return within(outputs["y"], truth.value, truth.bound, where=where_row(case), rows=rows)
+    return within(outputs["y"], truth, where=where_row(case), rows=rows)
 
 
 def _judge_form(case: Case, outputs: Outputs) -> Judgement:
@@ -88,6 +88,9 @@ def _skewed(rng, dtype, budget):
         yield grouped_case(
             rng, f"Zipf over {experts} experts", dtype, zipf_sizes(rng, experts=experts, rows=rows)
         )
+
+    large = zipf_sizes(rng, experts=12, rows=700)
+    yield grouped_case(rng, "Zipf over 12 experts, 700 rows", dtype, large, k=136, n=152)
 
 
 def _hot(rng, dtype, budget):

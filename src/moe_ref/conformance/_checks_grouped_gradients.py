@@ -28,12 +28,12 @@ def _truth(case: Case):
 def _judge_dx(case: Case, outputs: Outputs) -> Judgement:
     truth = _truth(case)
     rows = belongs(case)
-    return within(outputs["grad.x"], truth.x.value, truth.x.bound, where=where_row(case), rows=rows)
+    return within(outputs["grad.x"], truth.x, where=where_row(case), rows=rows)
 
 
 def _judge_dw(case: Case, outputs: Outputs) -> Judgement:
     truth = _truth(case)
-    return within(outputs["grad.w"], truth.w.value, truth.w.bound, where=_where_weight)
+    return within(outputs["grad.w"], truth.w, where=_where_weight)
 
 
 def _judge_empty(case: Case, outputs: Outputs) -> Judgement:
@@ -65,6 +65,9 @@ def _skewed(rng, dtype, budget):
         np.array([0, 9, 0, 0, 17, 5, 0], np.int32),
     ):
         yield _with_cotangent(rng, grouped_case(rng, f"sizes {sizes.tolist()}", dtype, sizes))
+    large = zipf_sizes(rng, experts=12, rows=700)
+    label = "Zipf over 12 experts, 700 rows"
+    yield _with_cotangent(rng, grouped_case(rng, label, dtype, large, k=136, n=152))
 
 
 def _edges(rng, dtype, budget):
@@ -88,6 +91,15 @@ def _poisoned_tail(rng, dtype, budget):
             case = _with_cotangent(rng, grouped_case(rng, label, dtype, sizes, tail=11))
             case.arrays["x"][~belongs(case)] = poison
             case.arrays["cotangent"][~belongs(case)] = poison
+            yield case
+
+
+def _poisoned_expert(rng, dtype, budget):
+    for poison in (np.nan, np.inf):
+        for expert in (0, 1, 3):
+            label = f"{poison} in expert {expert}"
+            case = _with_cotangent(rng, grouped_case(rng, label, dtype, [9, 0, 20, 4]))
+            case.arrays["w"][expert, 1, :] = poison
             yield case
 
 
@@ -161,5 +173,19 @@ CHECKS = (
         _poisoned_row,
         _judge_dx,
         _DX,
+    ),
+    _check(
+        41,
+        "A NaN or Inf in one expert's weight reaches the gradient of that expert's rows only.",
+        _poisoned_expert,
+        _judge_dx,
+        _DX,
+    ),
+    _check(
+        42,
+        "A NaN or Inf in one expert's weight reaches no weight gradient.",
+        _poisoned_expert,
+        _judge_dw,
+        _DW,
     ),
 )

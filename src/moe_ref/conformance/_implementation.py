@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ import jax
 
 from moe_ref._errors import require_choice
 from moe_ref.conformance._operations import OPERATIONS, apply_layer
-from moe_ref.grouped import grouped_matmul
+from moe_ref.grouped import grouped_matmul, implementations
 from moe_ref.layers import Capacity, Dense, Dropless
 from moe_ref.routing import route
 
@@ -76,6 +77,7 @@ def load_target(target: str, *, op: str | None = None) -> Implementation:
         raise ValueError(f"`target` must be of the form package.module:name; got {target!r}.")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    _require_import_returns(module_name)
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:
@@ -97,6 +99,23 @@ def load_target(target: str, *, op: str | None = None) -> Implementation:
     return Implementation(name=target, op=op, function=found)
 
 
+def _require_import_returns(module_name: str) -> None:
+    """Import in a process of its own first: some modules end the process that imports them."""
+    if module_name in sys.modules:
+        return
+    script = f"import importlib; importlib.import_module({module_name!r}); print('imported')"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    # An exception (exit status 1) is reported by the import that follows.
+    if done.returncode != 1 and "imported" not in done.stdout:
+        raise ValueError(
+            f"`target` must be importable; importing {module_name!r} ended the process "
+            f"({done.returncode})."
+        )
+
+
 def builtin() -> tuple[Implementation, ...]:
     """moe_ref's own implementations, with everything they declare."""
     grouped = tuple(
@@ -108,7 +127,7 @@ def builtin() -> tuple[Implementation, ...]:
             gradients=True,
             may_decline=False,
         )
-        for name in ("loop", "xla", "blocked")
+        for name in implementations()
     )
     router = Implementation(
         name="route", op="route", function=_jitted_route, gradients=True, may_decline=False

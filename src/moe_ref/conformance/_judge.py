@@ -1,4 +1,4 @@
-"""Compare an array with a value and a bound, and say where it is worst."""
+"""Compare an array with a value and its bounds, and say where it is worst."""
 
 from collections.abc import Callable
 
@@ -12,30 +12,30 @@ Where = Callable[[tuple[int, ...]], str]
 
 def within(
     actual: np.ndarray,
-    value: np.ndarray,
-    bound: np.ndarray,
+    truth: oracle.Value,
     *,
     where: Where,
     rows: np.ndarray | None = None,
     whole: bool = False,
 ) -> Judgement:
-    """Judge `|actual - value| <= bound`, element by element.
+    """Judge `|actual - truth| <= bound`, element by element.
 
     Args:
         actual: what the kernel computed.
-        value: what the oracle computed.
-        bound: what correct rounding may differ by.
+        truth: what the oracle computed, with both its bounds.
         where: names an element for a reader.
         rows: which rows of the first axis to look at; None: all.
         whole: what must be heard is the array, not every row of it: parts of a router's gradient
             vanish by right.
 
     Returns:
-        `fail` beyond the bound; `cannot tell` where everything in a row is below its bound.
+        `fail` beyond the bound, `proven` beyond the worst case; `cannot tell` where everything in
+        a row is below its bound.
     """
+    value, bound = truth.value, truth.bound
     if actual.shape != value.shape:
         detail = f"shape {actual.shape}, expected {value.shape}"
-        return Judgement(status="fail", ratio=np.inf, detail=detail)
+        return Judgement(status="fail", ratio=np.inf, detail=detail, proven=True)
     keep = np.ones(value.shape[:1], bool) if rows is None else rows
     index = np.flatnonzero(keep)
     ratio = oracle.ratio(actual[keep], value[keep], bound[keep])
@@ -45,12 +45,18 @@ def within(
     place = (int(index[at[0]]), *map(int, at[1:]))
     worst = float(ratio[at])
     if worst > 1:
+        proven = bool((oracle.ratio(actual[keep], value[keep], truth.worst[keep]) > 1).any())
         got, want = float(actual[place]), float(value[place])
-        detail = f"{where(place)}: got {got:.9g}, expected {want:.9g} +- {float(bound[place]):.3g}"
-        wrong = int(np.sum(ratio > 1))
-        return Judgement(
-            status="fail", ratio=worst, detail=f"{detail}; {wrong} of {ratio.size} elements wrong"
+        detail = (
+            f"{where(place)}: got {got:.9g}, expected {want:.9g} +- {float(bound[place]):.3g}; "
+            f"{int(np.sum(ratio > 1))} of {ratio.size} elements wrong; "
+            + (
+                "proven"
+                if proven
+                else "near certain: beyond the probable error, not the worst case"
+            )
         )
+        return Judgement(status="fail", ratio=worst, detail=detail, proven=proven)
     deaf = _deaf_rows(value[keep], bound[keep])
     if deaf.all() if whole else deaf.any():
         row = (int(index[np.argmax(deaf)]), *(0 for _ in value.shape[1:]))
@@ -62,13 +68,15 @@ def within(
 def equal(actual: np.ndarray, expected: np.ndarray, *, where: Where) -> Judgement:
     """Judge equality, NaN equal to NaN."""
     if actual.shape != expected.shape:
-        return Judgement(status="fail", detail=f"shape {actual.shape}, expected {expected.shape}")
+        detail = f"shape {actual.shape}, expected {expected.shape}"
+        return Judgement(status="fail", detail=detail, proven=True)
     same = (actual == expected) | ((actual != actual) & (expected != expected))
     if same.all():
         return Judgement(status="pass")
     place = tuple(int(i) for i in np.argwhere(~same)[0])
     detail = f"{where(place)}: got {actual[place]}, expected {expected[place]}"
-    return Judgement(status="fail", detail=f"{detail}; {int((~same).sum())} of {same.size} differ")
+    detail += f"; {int((~same).sum())} of {same.size} differ"
+    return Judgement(status="fail", detail=detail, proven=True)
 
 
 def all_of(*judgements: Judgement) -> Judgement:
@@ -85,4 +93,4 @@ def _deaf_rows(value: np.ndarray, bound: np.ndarray) -> np.ndarray:
     rows = value.reshape(value.shape[0], -1)
     limit = bound.reshape(value.shape[0], -1)
     passes = (np.abs(rows) <= limit) & (limit > 0) & np.isfinite(rows)
-    return passes.all(axis=1) if rows.shape[1] else np.zeros(rows.shape[0], bool)
+    return np.asarray(passes.all(axis=1)) if rows.shape[1] else np.zeros(rows.shape[0], bool)

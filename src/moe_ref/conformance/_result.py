@@ -9,6 +9,8 @@ import jax
 import jinja2
 import numpy as np
 
+from moe_ref.spec import SPEC_VERSION
+
 Status = Literal["pass", "fail", "cannot tell", "skipped"]
 
 
@@ -20,11 +22,13 @@ class Judgement:
         status: `cannot tell` where the bound exceeds the signal, so that zeros would pass.
         ratio: worst error over bound; None where equality was asked for.
         detail: the worst element, for a reader.
+        proven: a failure beyond what any rounding can do, not only beyond what it probably does.
     """
 
     status: Status
     ratio: float | None = None
     detail: str = ""
+    proven: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,7 @@ class Result:
         status: the verdict.
         ratio: worst error over bound in all cases; None where equality was asked for.
         detail: for a failure the worst element, for a skip the reason.
+        proven: a failure beyond what any rounding can do.
         counterexample: Python for the smallest failing input found.
         saved: file that holds it, where it was asked for.
         cases: how many inputs were tried.
@@ -52,6 +57,7 @@ class Result:
     status: Status
     ratio: float | None = None
     detail: str = ""
+    proven: bool = False
     counterexample: str | None = None
     saved: str | None = None
     cases: int = 0
@@ -99,6 +105,7 @@ class Report:
 
 def _versions() -> dict[str, str]:
     return {
+        "spec": str(SPEC_VERSION),
         "python": platform.python_version(),
         "jax": jax.__version__,
         "numpy": np.__version__,

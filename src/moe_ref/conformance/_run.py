@@ -1,7 +1,9 @@
 """Judge an implementation."""
 
+import dataclasses
 import os
 import pathlib
+import re
 import time
 from collections.abc import Callable, Collection
 from typing import Any
@@ -12,6 +14,7 @@ from moe_ref._errors import require, require_choice
 from moe_ref.conformance._case import Case, leaves
 from moe_ref.conformance._check import Budget, Check
 from moe_ref.conformance._checks import checks
+from moe_ref.conformance._form import malformed
 from moe_ref.conformance._implementation import Implementation
 from moe_ref.conformance._result import Judgement, Report, Result
 from moe_ref.conformance._shrink import shrink
@@ -27,7 +30,7 @@ def run(
     only: Collection[str] = (),
     budget: Budget = "smoke",
     seed: int = 0,
-    time_limit: float = 60.0,
+    time_limit: float = 120.0,
     save: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -39,12 +42,13 @@ def run(
         only: ids of the checks to run; empty: all of the operation.
         budget: `smoke` (under a minute for most) or `thorough`.
         seed: of the random inputs.
-        time_limit: seconds one call may take; beyond it the check fails.
+        time_limit: seconds one call may take, compilation included; beyond it the check fails.
         save: folder for the inputs of failed checks; None: they are in the report only.
         progress: called with (checks done, checks in all, what comes next).
 
     Returns:
-        The report. A crash, a hang or an exception of the kernel is a failed check.
+        The report. A crash, a hang or an exception of the kernel is a failed check; a kernel that
+        cannot be imported by name runs in this process, where a crash or a hang is not caught.
 
     Raises:
         ValueError: an unknown operation, check or budget.
@@ -123,17 +127,20 @@ def _run_check(
         for case in check.cases(rng, dtype, budget):
             cases += 1
             outcome = runner.call(check.method, case)
-            if outcome.refused is not None and implementation.may_decline:
+            optional = check.may_refuse or (check.method == "vjp" and not implementation.gradients)
+            if outcome.refused is not None and implementation.may_decline and optional:
                 refusals.append(outcome.refused)
                 continue
             judgement = _judge(check, case, outcome)
             found.append(judgement)
             if judgement.status == "fail":
                 return _failure(runner, check, case, judgement, result, save)
+    if refusals and check.method == "vjp" and found:
+        reason = f"some gradients are refused, some are not: {refusals[0]}"
+        return result("fail", detail=reason, proven=True)
     if not found:
-        declines = check.may_refuse or (check.method == "vjp" and implementation.gradients is None)
         reason = f"declined: {refusals[0]}" if refusals else "no inputs for these dtypes"
-        return result("skipped" if declines or not refusals else "fail", detail=reason)
+        return result("skipped", detail=reason)
     unsure = [j for j in found if j.status == "cannot tell"]
     worst = max((j.ratio for j in found if j.ratio is not None), default=None)
     detail = unsure[0].detail if unsure else ""
@@ -144,16 +151,18 @@ def _run_check(
 
 def _judge(check: Check, case: Case, outcome: Outcome) -> Judgement:
     if outcome.outputs is None:
-        reason = outcome.broken or outcome.refused
-        return Judgement(status="fail", detail=f"{case.label}, {case.dtype}: {reason}")
+        reason = outcome.broken or f"declined: {outcome.refused}"
+        return _about(case, Judgement(status="fail", detail=reason, proven=True))
+    form = malformed(check.op, case, outcome.outputs)
+    if form is not None:
+        return _about(case, Judgement(status="fail", detail=form, proven=True))
     judgement = check.judge(case, outcome.outputs)
-    if judgement.status == "pass":
-        return judgement
-    return Judgement(
-        status=judgement.status,
-        ratio=judgement.ratio,
-        detail=f"{case.label}, {case.dtype}: {judgement.detail}",
-    )
+    return judgement if judgement.status == "pass" else _about(case, judgement)
+
+
+def _about(case: Case, judgement: Judgement) -> Judgement:
+    detail = f"{case.label}, {case.dtype}: {judgement.detail}"
+    return dataclasses.replace(judgement, detail=detail)
 
 
 def _failure(
@@ -162,25 +171,28 @@ def _failure(
     broken = runner.call(check.method, case).outputs is None
 
     def fails(smaller) -> bool:
-        outputs = runner.call(check.method, smaller).outputs
-        return outputs is not None and check.judge(smaller, outputs).status == "fail"
+        outcome = runner.call(check.method, smaller)
+        return outcome.outputs is not None and _judge(check, smaller, outcome).status == "fail"
 
     smallest = case if broken else shrink(case, fails)
     saved = None
     if save is not None:
         folder = pathlib.Path(save)
         folder.mkdir(parents=True, exist_ok=True)
-        saved = str(folder / f"{check.id}.npz")
+        name = re.sub(r"[^\w.-]+", "_", f"{runner.name}-{check.id}")
+        saved = str(folder / f"{name}.npz")
+        (folder / f"{name}.txt").write_text(smallest.as_python() + "\n", encoding="utf-8")
         # npz knows no bfloat16; float32 holds the same numbers.
         flat = leaves(smallest.arrays)
         wide = {
             k: v.astype(np.float32) if v.dtype.name == "bfloat16" else v for k, v in flat.items()
         }
-        np.savez(saved, allow_pickle=False, **wide)
+        np.savez(saved, **wide)
     return result(
         "fail",
         ratio=judgement.ratio,
         detail=judgement.detail,
+        proven=judgement.proven,
         counterexample=smallest.as_python(),
         saved=saved,
     )

@@ -1,11 +1,17 @@
 """Make a failing input small."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import equinox as eqx
+import jax
 import numpy as np
 
 from moe_ref.conformance._case import Case
+from moe_ref.layers import MoE
+from moe_ref.spec import LayerSpec
 
 
 def shrink(case: Case, fails: Callable[[Case], bool], *, seconds: float = 15.0) -> Case:
@@ -37,6 +43,8 @@ def _smaller(case: Case) -> Iterator[Case]:
         yield from _smaller_grouped(case)
     else:
         yield from _fewer_tokens(case)
+        if "layer" in case.arrays:
+            yield from _smaller_layers(case)
 
 
 def _smaller_grouped(case: Case) -> Iterator[Case]:
@@ -89,6 +97,53 @@ def _fewer_tokens(case: Case) -> Iterator[Case]:
     for keep in _halves(len(case.arrays[name])):
         per_token = [n for n in (name, "mask", "cotangent") if case.arrays.get(n) is not None]
         yield case.replace(**{n: case.arrays[n][keep] for n in per_token})
+
+
+def _smaller_layers(case: Case) -> Iterator[Case]:
+    """Fewer experts, a narrower hidden layer, narrower tokens: what the spec allows."""
+    assert case.spec is not None
+    sizes = {"experts": case.spec.router.num_experts, "hidden": case.spec.experts.d_hidden}
+    sizes |= {"model": case.spec.d_model, "shared": case.spec.shared_d_hidden}
+    names = ("num_experts", "d_hidden", "d_model", "shared_d_hidden")
+    for (kind, size), name in zip(sizes.items(), names, strict=True):
+        for fewer in {size // 2, size - 1} if size > 1 else ():
+            try:
+                spec = case.spec.replace(**{name: fewer})
+            except ValueError:
+                continue
+            if spec.router.zero_experts and kind == "experts":
+                continue
+            like = jax.tree_util.tree_map(
+                lambda leaf: leaf.shape, eqx.filter_eval_shape(MoE, spec, key=jax.random.key(0))
+            )
+            yield _cut(case, spec, like)
+
+
+def _cut(case: Case, spec: LayerSpec, like: Any) -> Case:
+    """Keep the first entries along every axis of every parameter, gate and up apart."""
+
+    def corner(array: np.ndarray, shape: tuple[int, ...], *, gated: bool = False) -> np.ndarray:
+        if gated:
+            half = shape[-1] // 2
+            parts = np.split(array, 2, axis=-1)
+            return np.concatenate([corner(part, (*shape[:-1], half)) for part in parts], axis=-1)
+        return array[tuple(slice(n) for n in shape)]
+
+    def cut(arrays: dict[str, Any], like: Any) -> dict[str, Any]:
+        gated = spec.experts.gated
+        return {
+            name: cut(value, getattr(like, name))
+            if isinstance(value, dict)
+            else corner(value, getattr(like, name), gated=gated and name in ("w_in", "b_in"))
+            for name, value in arrays.items()
+            if value is not None
+        }
+
+    arrays: dict[str, Any] = dict(case.arrays) | {"layer": cut(case.arrays["layer"], like)}
+    for name in ("x", "cotangent"):
+        if name in arrays:
+            arrays[name] = arrays[name][:, : spec.d_model]
+    return dataclasses.replace(case, arrays=arrays, spec=spec)
 
 
 def _halves(count: int) -> Iterator[list[int]]:

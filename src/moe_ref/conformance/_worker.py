@@ -1,10 +1,13 @@
 """Run kernels in a process of their own, with a time limit."""
 
 import dataclasses
-import multiprocessing
+import os
 import pickle
-import signal
+import subprocess
+import sys
 import traceback
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +17,8 @@ from moe_ref.conformance._case import Case
 from moe_ref.conformance._implementation import Implementation
 
 Method = Literal["value", "twice", "vjp"]
+_START = "from moe_ref.conformance._worker import serve; serve({fd})"
+_STARTUP_SECONDS = 300.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,38 +39,36 @@ class Outcome:
 class Runner:
     """Calls one implementation; a crash or a hang costs one call, not the run.
 
-    Kernels that cannot be pickled by name (lambdas, closures) run in this process, unprotected.
+    Kernels that cannot be imported by name (lambdas, closures, functions of a script) run in this
+    process, without a time limit and unprotected.
     """
 
     def __init__(self, implementation: Implementation, *, time_limit: float):
+        self.name = implementation.name
         self._implementation = implementation
         self._time_limit = time_limit
-        self._process: Any = None
-        self._connection: Any = None
+        self._process: subprocess.Popen | None = None
+        self._connection: Connection | None = None
         try:
             self._pickled = pickle.dumps(implementation)
+            self.isolated = b"__main__" not in self._pickled
         except (pickle.PicklingError, AttributeError, TypeError):
-            self._pickled = None
-        main = getattr(implementation.function, "__module__", None) == "__main__"
-        self.isolated = self._pickled is not None and not main
+            self.isolated = False
 
     def call(self, method: Method, case: Case) -> Outcome:
         """Run `method` of `_operations` on `case`."""
         if not self.isolated:
             return _attempt(self._implementation, method, case)
-        if self._process is None or not self._process.is_alive():
-            self._start()
         try:
-            self._connection.send((method, case))
-            if not self._connection.poll(self._time_limit):
+            connection = self._started()
+            connection.send((method, case))
+            if not connection.poll(self._time_limit):
                 self.close()
                 return Outcome(broken=f"no answer within {self._time_limit:g} seconds")
-            return self._connection.recv()
-        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return connection.recv()
+        except (EOFError, OSError):
             code = self.close()
-            how = (
-                f"killed by signal {-code}" if code is not None and code < 0 else f"exited, {code}"
-            )
+            how = f"exited, {code}" if code is None or code >= 0 else f"killed by signal {-code}"
             return Outcome(broken=f"the kernel's process died ({how})")
 
     def close(self) -> int | None:
@@ -73,27 +76,44 @@ class Runner:
         process, self._process = self._process, None
         if process is None:
             return None
-        process.join(timeout=0.5)
-        code = process.exitcode
+        try:
+            code = process.wait(timeout=0.5)
+        except subprocess.TimeoutExpired:
+            code = None
         process.kill()
-        process.join()
-        self._connection.close()
+        process.wait()
+        if self._connection is not None:
+            self._connection.close()
         return code
 
-    def _start(self) -> None:
+    def _started(self) -> Connection:
+        """The connection to a living process, started if need be; it has imported everything."""
+        if self._process is not None and self._process.poll() is None and self._connection:
+            return self._connection
         self.close()
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self._pickled), daemon=True)
-        # Ctrl-C is for the judge, which then ends this process; a child inherits the mask.
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        self._process.start()
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        self._connection, theirs = Pipe()
+        # A session of its own: Ctrl-C is for the judge, which then ends this process.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START.format(fd=theirs.fileno())],
+            pass_fds=(theirs.fileno(),),
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # what a kernel prints is no result
+            start_new_session=True,
+        )
         theirs.close()
+        self._connection.send_bytes(self._pickled)
+        if not self._connection.poll(_STARTUP_SECONDS):
+            raise EOFError
+        self._connection.recv()
+        return self._connection
 
 
-def _serve(connection: Any, pickled: bytes) -> None:
-    implementation = pickle.loads(pickled)
+def serve(descriptor: int) -> None:
+    """Answer calls until the judge goes away."""
+    connection = Connection(descriptor)
+    implementation = pickle.loads(connection.recv_bytes())
+    connection.send("ready")
     while True:
         try:
             method, case = connection.recv()
@@ -103,12 +123,12 @@ def _serve(connection: Any, pickled: bytes) -> None:
 
 
 def _attempt(implementation: Implementation, method: Method, case: Case) -> Outcome:
-    run = getattr(_operations, method)
+    run: Any = getattr(_operations, method)
     try:
         return Outcome(outputs=run(implementation.op, implementation.function, case))
     except _operations.Refused as refused:
         return Outcome(refused=str(refused))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         text = str(error).splitlines()[0][:300] if str(error) else ""
         return Outcome(broken=f"{type(error).__name__}: {text} ({last.name}, line {last.lineno})")

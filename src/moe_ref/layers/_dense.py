@@ -61,6 +61,8 @@ def _dense(
 
     def add_expert(total, expert):
         number, parameters = expert
+        # Widened once: where an expert is used once a slot, its gradients then add up unrounded.
+        parameters = jax.tree.map(lambda leaf: leaf.astype(wide), parameters)
         here = ids == number
         run = functools.partial(
             feed_forward, experts=parameters, spec=spec.experts, weight_site=spec.weight_site
