@@ -22,9 +22,7 @@ def _rows(
     sums = sum_dtype(x.dtype, w.dtype, dtype)
 
     def expert(e, y):
-        # Masked on both sides of the product: 0 * NaN is NaN, forward and backward.
-        mine = jnp.where(owner == e, x, jnp.zeros_like(x))
-        product = dot(mine, w[e], (1, 1 if transpose else 0), sums, precision)
+        product = dot(x, w[e], (1, 1 if transpose else 0), sums, precision)
         return jnp.where(owner == e, product, y)
 
     shape = (x.shape[0], w.shape[1 if transpose else 2])
@@ -43,6 +41,7 @@ def _weights(
     sums = sum_dtype(x.dtype, y.dtype, dtype)
 
     def expert(e: Int32[Array, ""]) -> jax.Array:
+        # Both factors are masked: 0 * NaN is NaN.
         mine_x = jnp.where(owner == e, x, jnp.zeros_like(x))
         mine_y = jnp.where(owner == e, y, jnp.zeros_like(y))
         return dot(mine_x, mine_y, (0, 0), sums, precision).astype(dtype)

@@ -14,6 +14,7 @@ from moe_ref.grouped._kernel import Kernel, operands, sum_dtype
 # XLA may compute the product of every row with every expert under a mask of zeros, and on the CPU
 # it does: a single Inf or NaN, even in the matrix of an empty group, then reaches all rows. Finite
 # operands are safe; others take the loop, which costs a dense product but only when it is needed.
+# Tails are masked first, so that what they hold is no reason to take it.
 
 
 def _rows(
