@@ -30,8 +30,9 @@ def run(
     only: Collection[str] = (),
     budget: Budget = "smoke",
     seed: int = 0,
-    time_limit: float = 120.0,
+    time_limit: float | int = 120,
     save: str | os.PathLike | None = None,
+    shrink_seconds: float | int = 15,
     progress: Progress | None = None,
 ) -> Report:
     """Run every check of the implementation's operation.
@@ -44,6 +45,7 @@ def run(
         seed: of the random inputs.
         time_limit: seconds one call may take, compilation included; beyond it the check fails.
         save: folder for the inputs of failed checks; None: they are in the report only.
+        shrink_seconds: time to spend on making a failing input small; 0: leave it as it is.
         progress: called with (checks done, checks in all, what comes next).
 
     Returns:
@@ -79,13 +81,14 @@ def run(
     for wanted in only:
         require_choice(wanted, "only", [check.id for check in chosen])
     chosen = tuple(check for check in chosen if not only or check.id in only)
+    options = _Options(budget=budget, seed=seed, save=save, shrink_seconds=shrink_seconds)
     runner = Runner(implementation, time_limit=time_limit)
     results = []
     try:
         for number, check in enumerate(chosen):
             if progress is not None:
                 progress(number, len(chosen), f"{implementation.name} {check.id}")
-            results.append(_run_check(runner, implementation, check, budget, seed, save))
+            results.append(_run_check(runner, implementation, check, options))
         if progress is not None:
             progress(len(chosen), len(chosen), implementation.name)
     finally:
@@ -93,13 +96,16 @@ def run(
     return Report(tuple(results))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Options:
+    budget: Budget
+    seed: int
+    save: str | os.PathLike | None
+    shrink_seconds: float | int
+
+
 def _run_check(
-    runner: Runner,
-    implementation: Implementation,
-    check: Check,
-    budget: Budget,
-    seed: int,
-    save: str | os.PathLike | None,
+    runner: Runner, implementation: Implementation, check: Check, options: _Options
 ) -> Result:
     start = time.monotonic()
     found: list[Judgement] = []
@@ -123,8 +129,8 @@ def _run_check(
     if check.method == "vjp" and implementation.gradients is False:
         return result("skipped", detail="gradients are declared absent")
     for dtype in implementation.dtypes:
-        rng = np.random.default_rng([seed, *check.id.encode()])
-        for case in check.cases(rng, dtype, budget):
+        rng = np.random.default_rng([options.seed, *check.id.encode()])
+        for case in check.cases(rng, dtype, options.budget):
             cases += 1
             outcome = runner.call(check.method, case)
             optional = check.may_refuse or (check.method == "vjp" and not implementation.gradients)
@@ -134,7 +140,16 @@ def _run_check(
             judgement = _judge(check, case, outcome)
             found.append(judgement)
             if judgement.status == "fail":
-                return _failure(runner, check, case, judgement, result, save)
+                if outcome.outputs is not None:
+                    case = _smallest(runner, check, case, options.shrink_seconds)
+                return result(
+                    "fail",
+                    ratio=judgement.ratio,
+                    detail=judgement.detail,
+                    proven=judgement.proven,
+                    counterexample=case.as_python(),
+                    saved=_save(case, f"{implementation.name}-{check.id}", options.save),
+                )
     if refusals and check.method == "vjp" and found:
         reason = f"some gradients are refused, some are not: {refusals[0]}"
         return result("fail", detail=reason, proven=True)
@@ -165,34 +180,25 @@ def _about(case: Case, judgement: Judgement) -> Judgement:
     return dataclasses.replace(judgement, detail=detail)
 
 
-def _failure(
-    runner: Runner, check: Check, case: Case, judgement: Judgement, result, save
-) -> Result:
-    broken = runner.call(check.method, case).outputs is None
-
-    def fails(smaller) -> bool:
+def _smallest(runner: Runner, check: Check, case: Case, seconds: float | int) -> Case:
+    def fails(smaller: Case) -> bool:
         outcome = runner.call(check.method, smaller)
         return outcome.outputs is not None and _judge(check, smaller, outcome).status == "fail"
 
-    smallest = case if broken else shrink(case, fails)
-    saved = None
-    if save is not None:
-        folder = pathlib.Path(save)
-        folder.mkdir(parents=True, exist_ok=True)
-        name = re.sub(r"[^\w.-]+", "_", f"{runner.name}-{check.id}")
-        saved = str(folder / f"{name}.npz")
-        (folder / f"{name}.txt").write_text(smallest.as_python() + "\n", encoding="utf-8")
-        # npz knows no bfloat16; float32 holds the same numbers.
-        flat = leaves(smallest.arrays)
-        wide = {
-            k: v.astype(np.float32) if v.dtype.name == "bfloat16" else v for k, v in flat.items()
-        }
-        np.savez(saved, **wide)
-    return result(
-        "fail",
-        ratio=judgement.ratio,
-        detail=judgement.detail,
-        proven=judgement.proven,
-        counterexample=smallest.as_python(),
-        saved=saved,
-    )
+    return shrink(case, fails, seconds=seconds) if seconds > 0 else case
+
+
+def _save(case: Case, name: str, folder: str | os.PathLike | None) -> str | None:
+    if folder is None:
+        return None
+    place = pathlib.Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    stem = re.sub(r"[^\w.-]+", "_", name)
+    (place / f"{stem}.txt").write_text(case.as_python() + "\n", encoding="utf-8")
+    # npz knows no bfloat16; float32 holds the same numbers.
+    flat = {
+        k: v.astype(np.float32) if v.dtype.name == "bfloat16" else v
+        for k, v in leaves(case.arrays).items()
+    }
+    np.savez(place / f"{stem}.npz", **flat)
+    return str(place / f"{stem}.npz")

@@ -14,7 +14,7 @@ from moe_ref.layers import MoE
 from moe_ref.spec import LayerSpec
 
 
-def shrink(case: Case, fails: Callable[[Case], bool], *, seconds: float = 15.0) -> Case:
+def shrink(case: Case, fails: Callable[[Case], bool], *, seconds: float | int = 15) -> Case:
     """Greedily replace a failing input by a smaller one that fails too.
 
     Args:

@@ -43,8 +43,7 @@ class Runner:
     process, without a time limit and unprotected.
     """
 
-    def __init__(self, implementation: Implementation, *, time_limit: float):
-        self.name = implementation.name
+    def __init__(self, implementation: Implementation, *, time_limit: float | int):
         self._implementation = implementation
         self._time_limit = time_limit
         self._process: subprocess.Popen | None = None
