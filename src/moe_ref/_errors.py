@@ -25,14 +25,14 @@ def require(condition: bool | np.bool_, argument: str, requirement: str, value: 
         ValueError: "`argument` must be requirement; got value."
     """
     if not condition:
-        raise ValueError(f"`{argument}` must be {requirement}; got {value}.")
+        raise ValueError(f"`{argument}` must be {requirement}; got {str(value)[:200]}.")
 
 
 def require_choice(value: object, argument: str, choices: Collection[str]) -> None:
     """Raise `ValueError` unless `value` is one of `choices`."""
     if not isinstance(value, str) or value not in choices:
         wanted = ", ".join(sorted(choices))
-        raise ValueError(f"`{argument}` must be one of {wanted}; got {value!r}.")
+        raise ValueError(f"`{argument}` must be one of {wanted}; got {repr(value)[:200]}.")
 
 
 def require_types(record: Any) -> None:

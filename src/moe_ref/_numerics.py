@@ -25,3 +25,8 @@ def stage_dtype(dtype: DTypeLike, named: DTypeLike | None) -> jnp.dtype:
     if named is None or jnp.dtype(dtype) == jnp.float64:
         return jnp.dtype(dtype)
     return jnp.dtype(named)
+
+
+def wider(a: DTypeLike, b: DTypeLike) -> jnp.dtype:
+    """The dtype of more bytes, `a` if both have as many."""
+    return max((jnp.dtype(a), jnp.dtype(b)), key=lambda dtype: dtype.itemsize)

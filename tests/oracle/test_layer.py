@@ -270,8 +270,15 @@ def test_missing_hash_tokens():
     spec, params, x, _ = case("hash")
     with pytest.raises(ValueError, match="`token_ids` must be given with hash_vocab=11"):
         oracle.layer(x, params, spec)
-    with pytest.raises(ValueError, match=r"`token_ids` must be in \[0, 11\); got \[11\]"):
-        oracle.layer(x, params, spec, token_ids=np.full(len(x), 11))
+
+
+def test_unknown_hash_tokens_have_no_expert():
+    spec, params, x, _ = case("hash")
+    ids = np.arange(len(x)) % 11
+    ids[:2] = (11, -100)
+    result = oracle.layer(x, params, spec, token_ids=ids)
+    assert (result.routing.experts[:2] == -1).all()
+    assert (result.routing.experts[2:] >= 0).all()
 
 
 @pytest.mark.parametrize("name", ["gpt-oss", "latent", "shared-gate"])

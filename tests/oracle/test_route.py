@@ -226,7 +226,7 @@ def test_declared_numerics_widen_the_bounds():
     ("more", "message"),
     [
         ({"logits": np.zeros((2, 3))}, "`logits` must be of shape"),
-        ({"experts": np.zeros((3, 2), int)}, "`experts` must be of shape"),
+        ({"experts": np.zeros((3, 2), int)}, "`experts` must be integers of shape"),
         ({"experts": np.full((2, 2), 4)}, r"`experts` must be in \[-1, 4\); got"),
         ({"experts": np.full((2, 2), -2)}, r"`experts` must be in \[-1, 4\); got"),
         ({"mask": np.zeros(2)}, "`mask` must be bool of shape"),

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from moe_ref._errors import require
 from moe_ref._numerics import accumulator_dtype
@@ -60,7 +60,7 @@ class MoE(eqx.Module):
     output_bias: Float[Array, " d_model"] | None
     spec: LayerSpec = eqx.field(static=True)
 
-    def __init__(self, spec: LayerSpec, *, key: Key[Array, ""], dtype: DTypeLike = jnp.float32):
+    def __init__(self, spec: LayerSpec, *, key: PRNGKeyArray, dtype: DTypeLike = jnp.float32):
         """Draw parameters: normal with variance 1 / fan-in, biases 0.
 
         Args:
@@ -135,6 +135,7 @@ class MoE(eqx.Module):
         require(x.shape[1] == spec.d_model, "x", f"of width d_model={spec.d_model}", x.shape)
         dtype = self.experts.w_in.dtype
         require(x.dtype == dtype, "x", f"of the parameters' dtype {dtype}", x.dtype)
+        self._require_one_dtype(dtype)
         router_input = x if router_input is None else router_input
         if mask is not None:
             x = jnp.where(mask[:, None], x, jnp.zeros_like(x))
@@ -172,6 +173,23 @@ class MoE(eqx.Module):
             ),
         )
         return y.astype(x.dtype), aux
+
+    def _require_one_dtype(self, dtype: DTypeLike) -> None:
+        """Operands are never promoted silently; only the router may be stored wider."""
+        rest = {
+            name: getattr(self, name)
+            for name in (
+                "experts",
+                "shared",
+                "shared_gate",
+                "latent_in",
+                "latent_out",
+                "output_bias",
+            )
+        }
+        for path, leaf in jax.tree_util.tree_flatten_with_path(rest)[0]:
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            require(leaf.dtype == dtype, name, f"of dtype {dtype}, as experts.w_in", leaf.dtype)
 
     def _shared(self, x: Float[Array, "tokens d_model"]) -> Float[Array, "tokens d_model"]:
         every = jnp.ones((x.shape[0], 1), bool)

@@ -4,9 +4,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from moe_ref._errors import require
+from moe_ref._numerics import wider
 from moe_ref._typing import checked
 from moe_ref.routing import Routing, route, router_logits
 from moe_ref.spec import RouterSpec
@@ -36,7 +37,7 @@ class Router(eqx.Module):
         spec: RouterSpec,
         *,
         d_model: int,
-        key: Key[Array, ""],
+        key: PRNGKeyArray,
         dtype: DTypeLike = jnp.float32,
     ):
         """Draw parameters.
@@ -47,12 +48,12 @@ class Router(eqx.Module):
             key: random key.
             dtype: dtype of the parameters; the router weight may be wider (`spec.param_dtype`).
         """
-        dtype = jnp.promote_types(dtype, spec.param_dtype or dtype)
+        dtype = wider(dtype, spec.param_dtype or dtype)
         choices = spec.num_choices
         weight_key, table_key = jax.random.split(key)
         self.weight = jax.random.normal(weight_key, (choices, d_model), dtype) * d_model**-0.5
         self.bias = jnp.zeros(choices, dtype) if spec.router_bias else None
-        steering = jnp.promote_types(dtype, jnp.float32)
+        steering = wider(dtype, jnp.float32)
         self.selection_bias = jnp.zeros(choices, steering) if spec.selection_bias else None
         self.per_expert_scale = jnp.ones(choices, dtype) if spec.per_expert_scale else None
         draw = jax.vmap(lambda k: jax.random.choice(k, choices, (spec.k,), replace=False))

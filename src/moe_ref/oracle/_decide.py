@@ -109,13 +109,14 @@ def given_ids(experts: Any, tokens: int, spec: RouterSpec) -> np.ndarray:
     Raises:
         ValueError: another shape, or an id outside [-1, num_choices).
     """
-    ids = np.asarray(experts).astype(np.int64)
+    given = np.asarray(experts)
     require(
-        ids.ndim == 2 and ids.shape[0] == tokens,
+        given.shape == (tokens, spec.k) and given.dtype.kind in "iu",
         "experts",
-        f"of shape [{tokens}, k]",
-        f"shape {ids.shape}",
+        f"integers of shape [{tokens}, k={spec.k}]",
+        f"{given.dtype} of shape {given.shape}",
     )
+    ids = given.astype(np.int64)
     worst = ids[(ids < -1) | (ids >= spec.num_choices)]
     require(not worst.size, "experts", f"in [-1, {spec.num_choices})", worst[:1])
     return ids

@@ -162,5 +162,5 @@ def _recorded(experts: Any, token_ids: Any, params: Any, spec: LayerSpec) -> Any
     require(token_ids is not None, "token_ids", f"given with hash_vocab={vocab}", None)
     tokens = np.asarray(token_ids)
     inside = (tokens >= 0) & (tokens < vocab)
-    require(bool(inside.all()), "token_ids", f"in [0, {vocab})", tokens[~inside][:1])
-    return np.asarray(needed(leaf(params, "router"), "table", "router"))[tokens]
+    table = np.asarray(needed(leaf(params, "router"), "table", "router"))
+    return np.where(inside[:, None], table[np.where(inside, tokens, 0)], -1)

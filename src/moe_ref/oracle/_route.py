@@ -73,6 +73,24 @@ def route(
         f"of shape [tokens, {choices}]",
         f"shape {values.shape}",
     )
+    require(
+        bias is None or spec.selection_bias, "bias", "None with selection_bias=False", "an array"
+    )
+    require(
+        (per_expert_scale is not None) == spec.per_expert_scale,
+        "per_expert_scale",
+        f"given exactly when spec.per_expert_scale (it is {spec.per_expert_scale})",
+        per_expert_scale,
+    )
+    for name, vector in (("bias", bias), ("per_expert_scale", per_expert_scale)):
+        shape = (choices,) if vector is None else np.asarray(vector).shape
+        require(shape == (choices,), name, f"of shape [{choices}]", f"shape {shape}")
+    require(
+        experts is not None or not spec.hash_vocab,
+        "experts",
+        f"given with hash_vocab={spec.hash_vocab}: the table's rows for the tokens",
+        None,
+    )
     live = live_rows(mask, values.shape[0])
     decided = decide(
         given(values, formats.logits)[live],

@@ -1,7 +1,7 @@
 """Noise for the router's input, and for nothing else."""
 
 import jax
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from moe_ref._errors import require
 from moe_ref._typing import checked
@@ -9,7 +9,7 @@ from moe_ref._typing import checked
 
 @checked
 def jitter(
-    x: Float[Array, "tokens d_model"], key: Key[Array, ""], *, eps: float
+    x: Float[Array, "tokens d_model"], key: PRNGKeyArray, *, eps: float | int
 ) -> Float[Array, "tokens d_model"]:
     r"""Multiply every value by its own $U(1 - \epsilon, 1 + \epsilon)$.
 

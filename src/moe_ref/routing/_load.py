@@ -68,7 +68,7 @@ def update_selection_bias(
     bias: Float[Array, " experts"],
     load: Int[Array, " experts"],
     *,
-    rate: float,
+    rate: float | int,
     centre: bool = False,
 ) -> Float[Array, " experts"]:
     r"""Step the selection bias towards balance, without a gradient.

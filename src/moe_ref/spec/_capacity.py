@@ -65,6 +65,14 @@ class CapacitySpec:
         Returns:
             The number of slots, computed without floating-point error.
         """
+        for name, value, least in (
+            ("tokens", tokens, 0),
+            ("k", k, 1),
+            ("num_experts", num_experts, 1),
+        ):
+            require(
+                isinstance(value, int) and value >= least, name, f"an int, at least {least}", value
+            )
         if self.capacity_factor is None:
             exact = Fraction(self.expert_capacity or 0)
         else:
