@@ -11,5 +11,5 @@ from moe_ref.spec._router import RouterSpec as RouterSpec
 from moe_ref.spec.presets import preset as preset
 from moe_ref.spec.presets import presets as presets
 
-#: Raised with every change of a reference value, a tie rule or a bound; see the changelog.
 SPEC_VERSION = 1
+"""Raised with every change of a reference value, a tie rule or a bound; see the changelog."""

@@ -8,7 +8,9 @@ from typing import Literal
 from moe_ref._errors import require, require_types
 
 Rounding = Literal["ceil", "floor"]
+"""Of a capacity that is no whole number."""
 DropOrder = Literal["token_major", "k_major"]
+"""Who is served first."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,7 @@ class CapacitySpec:
         """
         for name, value, least in (
             ("tokens", tokens, 0),
-            ("k", k, 1),
+            ("k", k, 0),
             ("num_experts", num_experts, 1),
         ):
             require(

@@ -9,6 +9,7 @@ from moe_ref.spec._experts import ExpertSpec
 from moe_ref.spec._router import RouterSpec
 
 WeightSite = Literal["output", "hidden", "input"]
+"""Where a combine weight multiplies."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
