@@ -26,7 +26,7 @@ check: $(installed)test ## judge what is shipped here, or TARGET=module:name ARG
 	$(BIN)/moe-ref check $(TARGET) --html moe-ref-report.html $(ARGS)
 
 test: $(installed)test ## the test suite, under 10 minutes on two cores; ARGS= goes to pytest
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 test-thorough: $(installed)test ## every test, with many more examples
 	$(BIN)/python -m pytest -m "" --hypothesis-profile=thorough $(ARGS)
