@@ -14,7 +14,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 COMMON = {"deadline": None, "print_blob": True}
-hypothesis.settings.register_profile("local", max_examples=25, **COMMON)
+hypothesis.settings.register_profile("local", max_examples=25, derandomize=True, **COMMON)
 hypothesis.settings.register_profile("ci", max_examples=25, derandomize=True, **COMMON)
 hypothesis.settings.register_profile("thorough", max_examples=500, **COMMON)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")

@@ -27,6 +27,7 @@ def judge_all(implementations: Sequence[Any], only: Sequence[str], **options: An
         The reports, in the order of the implementations.
     """
     from moe_ref import conformance
+    from moe_ref.conformance._worker import end_all
 
     stop = threading.Event()
     with stdout_to_stderr(), progress_bar() as bar, ThreadPoolExecutor(AT_ONCE) as pool:
@@ -51,4 +52,5 @@ def judge_all(implementations: Sequence[Any], only: Sequence[str], **options: An
             return [job.result() for job in jobs]
         except BaseException:
             stop.set()
+            end_all()
             raise

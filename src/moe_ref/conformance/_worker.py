@@ -19,6 +19,7 @@ from moe_ref.conformance._implementation import Implementation
 Method = Literal["value", "twice", "vjp"]
 _START = "from moe_ref.conformance._worker import serve; serve({fd})"
 _STARTUP_SECONDS = 300.0
+_LIVING: set[subprocess.Popen] = set()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Runner:
             code = None
         process.kill()
         process.wait()
+        _LIVING.discard(process)
         if self._connection is not None:
             self._connection.close()
         return code
@@ -100,12 +102,19 @@ class Runner:
             stdout=2,  # what a kernel prints is no result
             start_new_session=True,
         )
+        _LIVING.add(self._process)
         theirs.close()
         self._connection.send_bytes(self._pickled)
         if not self._connection.poll(_STARTUP_SECONDS):
             raise EOFError
         self._connection.recv()
         return self._connection
+
+
+def end_all() -> None:
+    """Kill every kernel's process: for a run that is interrupted while it waits for them."""
+    for process in tuple(_LIVING):
+        process.kill()
 
 
 def serve(descriptor: int) -> None:
