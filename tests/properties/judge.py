@@ -3,6 +3,7 @@
 import functools
 
 import equinox as eqx
+import hypothesis
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -155,9 +156,12 @@ def assert_within(actual, truth: oracle.Value, what: str) -> None:
 
 
 def assert_audible(truth: oracle.LayerResult) -> None:
-    """Zeros would not pass: a test whose bound exceeds its signal is no test."""
-    silent = truth.deaf_tokens == 1
-    assert not silent.any(), f"tokens {np.flatnonzero(silent)} cannot be judged"
+    """Zeros would not pass: a draw whose bound exceeds its signal is discarded.
+
+    Recorded ids may have weights that underflow. Where too many draws are discarded, hypothesis
+    fails the test.
+    """
+    hypothesis.assume(not (truth.deaf_tokens == 1).any())
 
 
 def assert_gradients(gradients: dict, truth: oracle.Gradients, what: str) -> None:

@@ -97,7 +97,9 @@ class Runner:
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START.format(fd=theirs.fileno())],
             pass_fds=(theirs.fileno(),),
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+            | {"PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=2,  # what a kernel prints is no result
             start_new_session=True,
