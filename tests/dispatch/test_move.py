@@ -119,27 +119,36 @@ def test_moving_there_and_back_is_multiplying_by_the_number_of_slots(ids):
         assert (there_and_back == x * slots.astype(x.dtype)).all()
 
 
+@functools.cache
+def pulled(name):
+    """Value and gradients of moving there and back."""
+
+    @jax.jit
+    def run(ids, rows, weights, seeds, dy, x):
+        p = PLANS[name](ids)
+        y, back = jax.vjp(lambda r, w: dispatch.combine(r, w, p), rows, weights)
+        copies, back_x = jax.vjp(lambda x: dispatch.permute(x, p), x)
+        return y, back(dy), copies, back_x(seeds)
+
+    return run
+
+
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 @pytest.mark.parametrize("name", PLANS)
 @given(data=st.data())
 @settings(max_examples=max(1, settings.default.max_examples // 5))
 def test_what_no_slot_owns_is_not_read(name, poison, data):
     """Poison unfilled rows, forward and backward, and the weights of slots without a row."""
-    p = PLANS[name](jnp.asarray(data.draw(DRAWN)))
+    ids = jnp.asarray(data.draw(DRAWN))
+    p = PLANS[name](ids)
     rng = np.random.default_rng(data.draw(strategies.seeds()))
     rows, seeds = integers(rng, ROWS[name], D), integers(rng, ROWS[name], D)
     weights, dy = integers(rng, TOKENS, K), integers(rng, TOKENS, D)
     x = integers(rng, TOKENS, D)
-
-    def pulled(rows, weights, seeds):
-        y, back = jax.vjp(lambda r, w: dispatch.combine(r, w, p), rows, weights)
-        copies, back_x = jax.vjp(lambda x: dispatch.permute(x, p), x)
-        return y, back(dy), copies, back_x(seeds)
-
-    clean = pulled(rows, weights, seeds)
+    clean = pulled(name)(ids, rows, weights, seeds, dy, x)
     bad_rows, bad_seeds = (jnp.where(p.filled[:, None], a, poison) for a in (rows, seeds))
     bad_weights = jnp.where(p.kept, weights, poison)
-    found = pulled(bad_rows, bad_weights, bad_seeds)
+    found = pulled(name)(ids, bad_rows, bad_weights, bad_seeds, dy, x)
     jax.tree.map(np.testing.assert_array_equal, found, clean)
     _, (d_rows, d_weights), copies, _ = found
     assert not d_rows[~p.filled].any()

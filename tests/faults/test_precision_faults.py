@@ -77,7 +77,7 @@ def test_a_token_does_not_depend_on_the_tokens_around_it(way):
     order = np.random.default_rng(2).permutation(33)
     truth = oracle.layer(x, layer, spec)
     assert not truth.ambiguous.any()
-    for tokens in ([0], [0, 1], list(range(32)), order):
+    for tokens in ([0], [0, 1], order):
         y, aux = run(layer, jnp.asarray(x[tokens]), execution=WAYS[way])
         assert (np.asarray(aux.routing.experts) == truth.routing.experts[tokens]).all()
         assert (oracle.ratio(y, truth.value[tokens], truth.bound[tokens]) <= 1).all()

@@ -110,11 +110,13 @@ def pull(function, layer: MoE, x, cotangent):
     return y, aux, {"x": for_x} | named(for_layer)
 
 
+# Compiling for speed takes longer than running slowly.
+compiled = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
 @functools.cache
 def replayed(spec: LayerSpec, grouped: str = "auto"):
     """The three executions under one recorded routing: compiled once for a spec and dtype."""
-    # Optimising the programs would take most of the time of the tests that compile most.
-    options = {"xla_backend_optimization_level": 0 if grouped == "loop" else 3}
 
     def run(layer, x, cotangent, ids, mask):
         return {
@@ -127,10 +129,11 @@ def replayed(spec: LayerSpec, grouped: str = "auto"):
             for name, execution in executions(spec, grouped).items()
         }
 
-    return eqx.filter_jit(run, compiler_options=options)
+    # "auto" is what users run, so it is compiled as users compile it.
+    return compiled(run) if grouped == "loop" else eqx.filter_jit(run)
 
 
-@eqx.filter_jit
+@compiled
 def live(layer, x, cotangent, token_ids):
     """The layer as it comes: its own choice and its own execution."""
     return pull(lambda m, x: m(x, token_ids=token_ids), layer, x, cotangent)

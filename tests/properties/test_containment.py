@@ -10,7 +10,7 @@ import pytest
 
 from moe_ref.layers import Capacity, Dense, Dropless
 from moe_ref.spec import LayerSpec, preset
-from properties.judge import pull, random_layer
+from properties.judge import compiled, pull, random_layer
 
 TOKENS = 10
 WAYS = {
@@ -41,7 +41,7 @@ POISONS = (np.nan, np.inf)
 def program(site: str, way: str):
     """Compiled once; everything else is an array."""
 
-    @eqx.filter_jit
+    @compiled
     def run(layer, x, cotangent, ids, mask):
         return pull(
             lambda m, x: m(x, routing=ids, mask=mask, execution=WAYS[way]), layer, x, cotangent

@@ -4,8 +4,6 @@ A law says that two executions agree. Each is held against the oracle's result f
 so a fault that both share is found too.
 """
 
-import functools
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,7 +13,7 @@ import pytest
 from moe_ref import oracle
 from moe_ref.layers import Capacity, Dense, Dropless, MoE
 from moe_ref.spec import ExpertSpec, LayerSpec, RouterSpec
-from properties.judge import assert_gradients, assert_within, named, pull, random_layer
+from properties.judge import assert_gradients, assert_within, compiled, named, pull, random_layer
 
 TOKENS, D = 12, 8
 WAYS = {
@@ -50,10 +48,6 @@ PLAIN = LayerSpec(
 SPECS = {"grouped": GROUPED, "plain": PLAIN}
 every_way = pytest.mark.parametrize("way", WAYS)
 every_spec = pytest.mark.parametrize("name", SPECS)
-
-
-# Compiling for speed takes longer than running slowly.
-compiled = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 @compiled
