@@ -1,5 +1,7 @@
 """Public faults of balance and z losses, each as the small case that shows it."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from moe_ref.spec import RouterSpec
 ONE_OF_FOUR = RouterSpec(num_experts=4, k=1)
 
 
+@functools.partial(jax.jit, static_argnames=("spec", "divide_by_k"))
 def balance(logits, spec, mask=None, **options):
     return balance_loss(route(logits, spec, mask=mask), spec=spec, mask=mask, **options)
 

@@ -130,7 +130,7 @@ def test_more_elements_than_int32_counts():
 
 
 @pytest.mark.parametrize("implementation", implementations())
-@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16", "uint32", "int64"])
+@pytest.mark.parametrize("dtype", ["uint8", "uint32", "int64"])
 def test_group_sizes_of_any_dtype_are_summed_wide(implementation, dtype):
     """200 + 100 wraps to 44 in uint8."""
     x = jnp.arange(300, dtype=jnp.float32)[:, None]

@@ -32,7 +32,6 @@ EXPERTS = {
 }  # fmt: skip
 SITES = ["output", "hidden", "input"]
 CASES = [(name, SITES[i % 3]) for i, name in enumerate(EXPERTS)]
-CASES += [("silu-clamped", "output"), ("silu-clamped", "input")]
 LIMITED = CapacitySpec(expert_capacity=2, drop_order="k_major")
 
 

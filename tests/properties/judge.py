@@ -115,7 +115,7 @@ compiled = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_opti
 
 
 @functools.cache
-def replayed(spec: LayerSpec, grouped: str = "auto"):
+def replayed(spec: LayerSpec, grouped: str = "auto", *, optimised: bool = False):
     """The three executions under one recorded routing: compiled once for a spec and dtype."""
 
     def run(layer, x, cotangent, ids, mask):
@@ -129,8 +129,7 @@ def replayed(spec: LayerSpec, grouped: str = "auto"):
             for name, execution in executions(spec, grouped).items()
         }
 
-    # "auto" is what users run, so it is compiled as users compile it.
-    return compiled(run) if grouped == "loop" else eqx.filter_jit(run)
+    return eqx.filter_jit(run) if optimised else compiled(run)
 
 
 @compiled

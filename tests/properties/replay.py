@@ -12,7 +12,7 @@ def some(divisor: int):
     return settings(max_examples=max(1, settings.default.max_examples // divisor))
 
 
-def judge_replay(name, dtype, grouped, data):
+def judge_replay(name, dtype, data, **how):
     """Recorded ids with skew, idle experts, repeats, empty slots, padding."""
     spec = SPECS[name].replace(capacity=None)
     router, shape = spec.router, (TOKENS, spec.d_model)
@@ -25,6 +25,6 @@ def judge_replay(name, dtype, grouped, data):
     truth = oracle.layer(x, layer, spec, experts=ids, mask=mask)
     pulled = oracle.layer_vjp(x, layer, spec, cotangent, experts=ids, mask=mask)
     assert_audible(truth)
-    for what, result in replayed(spec, grouped)(layer, x, cotangent, ids, mask).items():
+    for what, result in replayed(spec, **how)(layer, x, cotangent, ids, mask).items():
         assert result[0].dtype == x.dtype
         verdict(truth, pulled, result, what)

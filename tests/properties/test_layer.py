@@ -14,4 +14,4 @@ pytestmark = pytest.mark.slow
 @some(12)
 @given(data=st.data())
 def test_executions_equal_the_oracle(name, data):
-    judge_replay(name, "float64", "loop", data)
+    judge_replay(name, "float64", data, grouped="loop")
