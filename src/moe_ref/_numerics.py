@@ -3,6 +3,20 @@
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from moe_ref._errors import require
+
+_FLOATS = ("bfloat16", "float16", "float32", "float64")
+
+
+def float_dtype(dtype: DTypeLike, argument: str = "dtype") -> jnp.dtype:
+    """`dtype` as an object; ValueError unless it is one of the four kinds layers compute in."""
+    try:
+        name = jnp.dtype(dtype).name
+    except TypeError:
+        name = repr(dtype)
+    require(name in _FLOATS, argument, f"one of {', '.join(_FLOATS)}", name)
+    return jnp.dtype(name)
+
 
 def accumulator_dtype(dtype: DTypeLike) -> jnp.dtype:
     """The dtype that sums of `dtype` values are kept in: float64 for float64, else float32."""

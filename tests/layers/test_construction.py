@@ -138,3 +138,12 @@ def test_constructor_errors():
         SMALL.replace(k=9)
     with pytest.raises(ValueError, match=r"`x` must be of width d_model=6; got shape \(5, 4\)"):
         Router(SMALL.router, d_model=6, key=KEY)(jnp.zeros((5, 4), jnp.float32))
+    with pytest.raises(ValueError, match=r"MoE.__init__: `key` must be .*; got 0"):
+        MoE(SMALL, key=0)
+    with pytest.raises(ValueError, match=r"MoE.__init__: `spec` must be LayerSpec; got None"):
+        MoE(None, key=KEY)
+    with pytest.raises(ValueError, match=r"MoE.from_arrays: `spec` must be LayerSpec; got None"):
+        MoE.from_arrays(None, {})
+    for dtype in ("floaty", jnp.complex64, "int8"):
+        with pytest.raises(ValueError, match=r"`dtype` must be one of bfloat16, float16, .*; got"):
+            MoE(SMALL, key=KEY, dtype=dtype)

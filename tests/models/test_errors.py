@@ -150,10 +150,10 @@ def test_unknown_model_type_lists_the_known_ones():
 
 
 @pytest.mark.parametrize("key", [key for key in MIXTRAL if key != "model_type"])
-@pytest.mark.parametrize("value", [None, 0, -1, 1.5, "4", True])
+@pytest.mark.parametrize("value", [None, 0, -1, 1.5, "4", True, 10**30])
 def test_a_size_that_is_none(key, value):
     misconfigured(
-        MIXTRAL | {key: value}, f"`{key}` must be an integer of at least 1; got {value!r}"
+        MIXTRAL | {key: value}, f"`{key}` must be an integer in [1, 16777216]; got {value!r}"
     )
 
 
@@ -205,7 +205,7 @@ def test_a_setting_that_no_spec_describes(model_type, key, value):
 # Arguments
 
 
-@pytest.mark.parametrize("dtype", ["int32", "bool", "float8_e4m3fn", jnp.complex64])
+@pytest.mark.parametrize("dtype", ["int32", "bool", "float8_e4m3fn", jnp.complex64, "floaty"])
 def test_no_float_dtype(tmp_path, dtype):
     write(tmp_path, MIXTRAL, mixtral())
     with pytest.raises(ValueError, match=r"`dtype` must be one of bfloat16, float16, .*; got"):
@@ -218,6 +218,17 @@ def test_float64_needs_x64(tmp_path):
         load_layer(tmp_path, layer=0)
         with pytest.raises(ValueError, match=r"`dtype` must be float32 or narrower .* got float64"):
             load_layer(tmp_path, layer=0, dtype="float64")
+
+
+def test_a_config_nested_too_deeply(tmp_path):
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(CheckpointError, match=r"must hold JSON; .*recursion"):
+        read_spec(tmp_path, layer=0)
+
+
+def test_experts_are_not_counted_before_the_router_was_seen(tmp_path):
+    write(tmp_path, MIXTRAL | {"num_local_experts": 2**24}, mixtral())
+    refuses(tmp_path, "gate.weight", f"must be of shape ({2**24}, {D}); found (2, {D})")
 
 
 def test_read_spec_needs_the_config_alone(tmp_path):

@@ -95,6 +95,7 @@ def test_reads_only_the_experts_of_filled_groups():
         ((X, W, [14, 0, 0, 0]), "`group_sizes` must be at most rows=13 in sum; got 14."),
         ((X, W, [3, 0]), "`group_sizes` must be at least 0, of shape"),
         ((X, W, [3, -1, 0, 0]), "`group_sizes` must be at least 0, of shape"),
+        ((X, W, [3.0, 5.0, 0.0, 0.0]), "`group_sizes` must be integers; got float64."),
         ((X[:, :4], W, SIZES), "`w` must be of shape"),
         ((X[0], W, SIZES), "`x` must be of shape"),
         ((X.astype(int), W, SIZES), "`x.dtype` must be one of"),

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from moe_ref.spec import Numerics
+
 _PRINTABLE = 160
 
 
@@ -16,16 +18,22 @@ class Case:
         label: what the case is about, in a few words.
         arrays: NumPy arrays by argument name; `cotangent` is the one of the result. A `layer` is
             a nested dict, as `MoE.from_arrays` takes it.
-        spec: the `LayerSpec`, for `route` and `layer`.
+        spec: the `LayerSpec`, where the operation reads one.
+        numerics: what the kernel declares for this dtype; None: as moe_ref's own executions.
     """
 
     label: str
     arrays: dict[str, Any]
     spec: Any = None
+    numerics: Numerics | None = None
 
     def replace(self, **arrays: Any) -> "Case":
         """A copy with some arrays changed."""
         return dataclasses.replace(self, arrays={**self.arrays, **arrays})
+
+    def has(self, name: str) -> bool:
+        """Whether there is an array of this name."""
+        return self.arrays.get(name) is not None
 
     @property
     def size(self) -> int:

@@ -2,7 +2,11 @@
 
 import numpy as np
 
-from moe_ref.conformance._case import Case, leaves
+from moe_ref.conformance._case import Case
+from moe_ref.conformance.operations import OPERATIONS, Form
+
+_KINDS = {"float": ("f", "a real floating-point"), "integer": ("iu", "an integer")}
+_KINDS["any"] = ("fiu", "a real")
 
 
 def malformed(op: str, case: Case, outputs: dict[str, np.ndarray]) -> str | None:
@@ -14,31 +18,33 @@ def malformed(op: str, case: Case, outputs: dict[str, np.ndarray]) -> str | None
         outputs: results and gradients by name.
 
     Returns:
-        "y is complex64[3,4], expected a real floating-point array [3,4]", for example.
+        "y is complex64[3,4], expected a real floating-point array [3, 4]", for example.
     """
-    wanted = {f"grad.{name}": array.shape for name, array in leaves(case.arrays).items()}
-    whole: set[str] = set()
-    if op == "grouped_matmul":
-        wanted["y"] = (len(case.arrays["x"]), case.arrays["w"].shape[2])
-    else:
-        assert case.spec is not None
-        router = case.spec.router
-        tokens = len(case.arrays["logits" if op == "route" else "x"])
-        whole = {"experts"}
-        wanted |= {"experts": (tokens, router.k), "weights": (tokens, router.k)}
-        wanted |= {"y": (tokens, case.spec.d_model), "logits": (tokens, router.num_choices)}
+    forms = OPERATIONS[op].form(case)
     for name, array in outputs.items():
-        shape = wanted[name.removeprefix("again.")]
-        kind, form = ("iu", "an integer") if name in whole else ("f", "a real floating-point")
-        # ml_dtypes' floats are of kind V.
-        if array.shape != shape or (array.dtype.kind not in kind and array.dtype.kind != "V"):
-            expected = f"expected {form} array {list(shape)}"
-            return f"{name} is {array.dtype.name}{list(array.shape)}, {expected}"
-    if "experts" in outputs and case.spec is not None:
-        ids = outputs["experts"]
-        outside = (ids < -1) | (ids >= case.spec.router.num_choices)
+        if name not in forms:
+            return f"{name} is no result of {op}, expected some of {', '.join(forms)}"
+        wrong = _wrong(name, array, forms[name])
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def _wrong(name: str, array: np.ndarray, form: Form) -> str | None:
+    kinds, word = _KINDS[form.kind]
+    # ml_dtypes' floats are of kind V; so are structured arrays, which have fields.
+    small = array.dtype.kind == "V" and array.dtype.fields is None and form.kind != "integer"
+    fits = array.ndim == len(form.shape) and all(
+        want in (None, have) for have, want in zip(array.shape, form.shape, strict=True)
+    )
+    if not fits or not (array.dtype.kind in kinds or small):
+        wanted = ", ".join("any" if size is None else str(size) for size in form.shape)
+        found = f"{array.dtype.name}{list(array.shape)}"
+        return f"{name} is {found}, expected {word} array [{wanted}]"
+    if form.kind == "integer":
+        high = form.high if form.high is not None else 2**63
+        outside = (array < form.low) | (array >= high)
         if outside.any():
-            return (
-                f"experts hold {ids[outside][0]}, expected -1 to {case.spec.router.num_choices - 1}"
-            )
+            limit = f"{form.low} to {high - 1}" if form.high is not None else f"{form.low} or more"
+            return f"{name} hold {array[outside][0]}, expected {limit}"
     return None

@@ -1,36 +1,44 @@
 """What is judged: a callable, the operation it claims to be, and what it declares."""
 
 import dataclasses
-import functools
-import importlib
-import os
-import subprocess
-import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
-import equinox as eqx
-import jax
+from moe_ref._errors import require, require_choice
+from moe_ref.conformance._case import Case
+from moe_ref.conformance.operations import LIBRARIES, OPERATIONS
+from moe_ref.spec import Numerics
 
-from moe_ref._errors import require_choice
-from moe_ref.conformance._operations import OPERATIONS, apply_layer
-from moe_ref.grouped import grouped_matmul, implementations
-from moe_ref.layers import Capacity, Dense, Dropless
-from moe_ref.routing import route
+Ties = Literal["lowest", "any"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Implementation:
-    """A kernel, the operation it computes, and its declared capabilities.
+    """A kernel, the operation it computes, and what it declares about itself.
 
     Attributes:
         name: for reports.
         op: one of `OPERATIONS`, which say what is called with what.
         function: the callable; importable by name, so that it can run in a process of its own.
+        vjp: the kernel's own gradient, called as `OPERATIONS[op].gradient` says; None: the library
+            differentiates `function`.
+        arrays: library of the arrays it takes: `jax`, `numpy` or `torch`.
         dtypes: dtypes it accepts.
+        numerics: in which precision it computes, by dtype; where none is given, as moe_ref's own
+            executions do (`Numerics.of`).
+        gradients: it can be differentiated; or the inputs it has a gradient of. None: find out.
+        multiple_of: dimension to what its size must be a multiple of; for `rows` every group.
+        minimum: dimension to its smallest size.
+        maximum: dimension to its largest size.
+        ties: equal scores go to the `lowest` index, or to `any`.
         zero_tail: it writes zeros into rows that belong to no group. False: such rows of the
             result, and of the gradient, are not looked at.
-        gradients: it can be differentiated with `jax.vjp`. None: find out.
+        zero_rows: it takes inputs without rows or tokens.
+        masks: it takes a mask of padding tokens.
+        stable: `plan` keeps the order of tokens within an expert.
+        capacity: `plan` takes a capacity.
+        deterministic: the same input gives the same bits.
+        batch_invariant: a token's bits do not depend on the other tokens.
         may_decline: it may refuse an input it does not support, with a TypeError, ValueError or
             NotImplementedError. False: that is a failure.
     """
@@ -38,113 +46,60 @@ class Implementation:
     name: str
     op: str
     function: Callable[..., Any]
+    vjp: Callable[..., Any] | None = None
+    arrays: str = "jax"
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
+    numerics: Mapping[str, Numerics] = dataclasses.field(default_factory=dict)
+    gradients: bool | tuple[str, ...] | None = None
+    multiple_of: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    minimum: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    maximum: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    ties: Ties = "lowest"
     zero_tail: bool = False
-    gradients: bool | None = None
+    zero_rows: bool = True
+    masks: bool = True
+    stable: bool = True
+    capacity: bool = False
+    deterministic: bool = True
+    batch_invariant: bool = False
     may_decline: bool = True
 
     def __post_init__(self):
         require_choice(self.op, "op", OPERATIONS)
-        for dtype in self.dtypes:
+        require_choice(self.arrays, "arrays", LIBRARIES)
+        require_choice(self.ties, "ties", ("lowest", "any"))
+        require(len(self.dtypes) > 0, "dtypes", "at least one", self.dtypes)
+        for dtype in (*self.dtypes, *self.numerics):
             require_choice(dtype, "dtypes", ("bfloat16", "float16", "float32", "float64"))
+        for name in ("multiple_of", "minimum", "maximum"):
+            for dimension, size in getattr(self, name).items():
+                require(
+                    dimension in DIMENSIONS and size >= 1,
+                    name,
+                    f"sizes of at least 1 of {', '.join(DIMENSIONS)}",
+                    {dimension: size},
+                )
+
+    def has_gradient(self, name: str) -> bool:
+        """Whether a gradient of this input may be asked for."""
+        if isinstance(self.gradients, tuple):
+            return name in self.gradients
+        return self.gradients is not False
+
+    def fitted(self, case: Case) -> Case | None:
+        """The case as this kernel can take it: dimensions rounded up; None: it cannot."""
+        operation = OPERATIONS[self.op]
+        if self.multiple_of and operation.fit is not None:
+            case = operation.fit(case, dict(self.multiple_of))
+        for dimension, size in operation.sizes(case).items():
+            unit, low = self.multiple_of.get(dimension, 1), self.minimum.get(dimension, 0)
+            if size % unit or not low <= size <= self.maximum.get(dimension, size):
+                return None
+            if size == 0 and dimension in ("rows", "tokens") and not self.zero_rows:
+                return None
+        if case.has("mask") and not self.masks:
+            return None
+        return dataclasses.replace(case, numerics=self.numerics.get(case.dtype))
 
 
-def _jitted_route(logits: Any, spec: Any, bias: Any = None, mask: Any = None) -> Any:
-    return jax.jit(route, static_argnums=1)(logits, spec, bias, mask)
-
-
-def _jitted_layer(layer: Any, x: Any, mask: Any = None, *, execution: Any) -> Any:
-    return eqx.filter_jit(apply_layer)(layer, x, mask, execution=execution)
-
-
-def load_target(target: str, *, op: str | None = None) -> Implementation:
-    """Import a callable to be judged.
-
-    Args:
-        target: `package.module:name`, the name may be dotted. The current folder is searched too.
-        op: the operation it computes; a target that is an `Implementation` says so itself.
-
-    Returns:
-        The implementation, with the capabilities of a bare callable.
-
-    Raises:
-        ValueError: a target or an operation that does not exist, saying what was found.
-    """
-    if op is not None:
-        require_choice(op, "op", OPERATIONS)
-    module_name, _, path = target.partition(":")
-    if not module_name or not path:
-        raise ValueError(f"`target` must be of the form package.module:name; got {target!r}.")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    _require_import_returns(module_name)
-    try:
-        found: Any = importlib.import_module(module_name)
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(f"`target` must be importable; {module_name!r} raised {reason}") from None
-    for name in path.split("."):
-        if not hasattr(found, name):
-            raise ValueError(f"`target` must exist; {module_name!r} has no {path!r}.")
-        found = getattr(found, name)
-    if isinstance(found, Implementation):
-        if op not in (None, found.op):
-            raise ValueError(f"`op` must be {found.op!r}, as {target!r} declares; got {op!r}.")
-        return found
-    if not callable(found):
-        raise ValueError(f"`target` must be callable; {target!r} is a {type(found).__name__}.")
-    if op is None:
-        known = ", ".join(OPERATIONS)
-        raise ValueError(f"`op` must be given for a callable, one of {known}; got None.")
-    return Implementation(name=target, op=op, function=found)
-
-
-def _require_import_returns(module_name: str) -> None:
-    """Import in a process of its own first: some modules end the process that imports them."""
-    if module_name in sys.modules:
-        return
-    script = f"import importlib; importlib.import_module({module_name!r}); print('imported')"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
-    )
-    # An exception (exit status 1) is reported by the import that follows.
-    if done.returncode != 1 and "imported" not in done.stdout:
-        raise ValueError(
-            f"`target` must be importable; importing {module_name!r} ended the process "
-            f"({done.returncode})."
-        )
-
-
-def builtin() -> tuple[Implementation, ...]:
-    """moe_ref's own implementations, with everything they declare."""
-    grouped = tuple(
-        Implementation(
-            name=f"grouped_matmul[{name}]",
-            op="grouped_matmul",
-            function=functools.partial(grouped_matmul, implementation=name),
-            zero_tail=True,
-            gradients=True,
-            may_decline=False,
-        )
-        for name in implementations()
-    )
-    router = Implementation(
-        name="route", op="route", function=_jitted_route, gradients=True, may_decline=False
-    )
-    executions = {
-        "Dense": Dense(),
-        "Dropless": Dropless(),
-        "Capacity": Capacity(capacity_factor=1e9),
-    }
-    layers = tuple(
-        Implementation(
-            name=f"MoE[{name}]",
-            op="layer",
-            function=functools.partial(_jitted_layer, execution=execution),
-            gradients=True,
-            may_decline=False,
-        )
-        for name, execution in executions.items()
-    )
-    return (*grouped, router, *layers)
+DIMENSIONS = ("rows", "experts", "k", "n", "tokens", "d_model", "d_hidden", "ranks")

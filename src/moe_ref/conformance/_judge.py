@@ -8,6 +8,8 @@ from moe_ref import oracle
 from moe_ref.conformance._result import Judgement
 
 Where = Callable[[tuple[int, ...]], str]
+_PROVEN = "proven"
+_LIKELY = "near certain: beyond the probable error, not the worst case"
 
 
 def within(
@@ -34,49 +36,45 @@ def within(
     """
     value, bound = truth.value, truth.bound
     if actual.shape != value.shape:
-        detail = f"shape {actual.shape}, expected {value.shape}"
-        return Judgement(status="fail", ratio=np.inf, detail=detail, proven=True)
+        return failed(f"shape {actual.shape}, expected {value.shape}", ratio=np.inf)
     keep = np.ones(value.shape[:1], bool) if rows is None else rows
-    index = np.flatnonzero(keep)
     ratio = oracle.ratio(actual[keep], value[keep], bound[keep])
     if ratio.size == 0:
         return Judgement(status="pass", ratio=0.0)
+    index = np.flatnonzero(keep)
     at = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
     place = (int(index[at[0]]), *map(int, at[1:]))
     worst = float(ratio[at])
     if worst > 1:
         proven = bool((oracle.ratio(actual[keep], value[keep], truth.worst[keep]) > 1).any())
         got, want = float(actual[place]), float(value[place])
-        detail = (
-            f"{where(place)}: got {got:.9g}, expected {want:.9g} +- {float(bound[place]):.3g}; "
-            f"{int(np.sum(ratio > 1))} of {ratio.size} elements wrong; "
-            + (
-                "proven"
-                if proven
-                else "near certain: beyond the probable error, not the worst case"
-            )
-        )
-        return Judgement(status="fail", ratio=worst, detail=detail, proven=proven)
+        detail = f"{where(place)}: got {got:.9g}, expected {want:.9g} +- {float(bound[place]):.3g}"
+        detail += f"; {int(np.sum(ratio > 1))} of {ratio.size} elements wrong"
+        detail += f"; {_PROVEN if proven else _LIKELY}"
+        return Judgement(status="fail", ratio=worst, detail=detail, proven=proven, ratios=ratio)
     deaf = _deaf_rows(value[keep], bound[keep])
     if deaf.all() if whole else deaf.any():
         row = (int(index[np.argmax(deaf)]), *(0 for _ in value.shape[1:]))
         detail = f"{where(row)}: all of the row is below its bound, zeros would pass"
-        return Judgement(status="cannot tell", ratio=worst, detail=detail)
-    return Judgement(status="pass", ratio=worst)
+        return Judgement(status="cannot tell", ratio=worst, detail=detail, ratios=ratio)
+    return Judgement(status="pass", ratio=worst, ratios=ratio)
 
 
 def equal(actual: np.ndarray, expected: np.ndarray, *, where: Where) -> Judgement:
     """Judge equality, NaN equal to NaN."""
     if actual.shape != expected.shape:
-        detail = f"shape {actual.shape}, expected {expected.shape}"
-        return Judgement(status="fail", detail=detail, proven=True)
+        return failed(f"shape {actual.shape}, expected {expected.shape}")
     same = (actual == expected) | ((actual != actual) & (expected != expected))
     if same.all():
         return Judgement(status="pass")
     place = tuple(int(i) for i in np.argwhere(~same)[0])
     detail = f"{where(place)}: got {actual[place]}, expected {expected[place]}"
-    detail += f"; {int((~same).sum())} of {same.size} differ"
-    return Judgement(status="fail", detail=detail, proven=True)
+    return failed(f"{detail}; {int((~same).sum())} of {same.size} differ")
+
+
+def failed(detail: str, *, ratio: float | None = None) -> Judgement:
+    """A failure that no rounding explains."""
+    return Judgement(status="fail", ratio=ratio, detail=detail, proven=True)
 
 
 def all_of(*judgements: Judgement) -> Judgement:

@@ -12,6 +12,8 @@ import numpy as np
 from moe_ref.spec import SPEC_VERSION
 
 Status = Literal["pass", "fail", "cannot tell", "skipped"]
+# Of the JSON document; raised whenever a field changes its meaning or goes.
+REPORT_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,12 +25,14 @@ class Judgement:
         ratio: worst error over bound; None where equality was asked for.
         detail: the worst element, for a reader.
         proven: a failure beyond what any rounding can do, not only beyond what it probably does.
+        ratios: error over bound of every element looked at; None where there is no bound.
     """
 
     status: Status
     ratio: float | None = None
     detail: str = ""
     proven: bool = False
+    ratios: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,6 +50,10 @@ class Result:
         proven: a failure beyond what any rounding can do.
         counterexample: Python for the smallest failing input found.
         saved: file that holds it, where it was asked for.
+        decades: how many elements have an error over bound below 1e-8, 1e-7, ..., 1e8, in all
+            cases; empty where equality was asked for.
+        heat: of a failure, error over bound by row and column, coarsened to the worst.
+        load: of a failure, rows of each expert.
         cases: how many inputs were tried.
         seconds: wall time.
     """
@@ -60,6 +68,9 @@ class Result:
     proven: bool = False
     counterexample: str | None = None
     saved: str | None = None
+    decades: tuple[int, ...] = ()
+    heat: tuple[tuple[float, ...], ...] = dataclasses.field(default=(), repr=False)
+    load: tuple[int, ...] = ()
     cases: int = 0
     seconds: float = 0.0
 
@@ -85,9 +96,10 @@ class Report:
         """The report as plain data, for JSON: an infinite or undefined ratio becomes a string."""
         rows = [dataclasses.asdict(result) for result in self.results]
         for row in rows:
-            if row["ratio"] is not None and not np.isfinite(row["ratio"]):
-                row["ratio"] = str(row["ratio"])
-        return {"ok": self.ok, "counts": self.counts(), "versions": _versions(), "results": rows}
+            row["ratio"] = _number(row["ratio"])
+            row["heat"] = [[_number(ratio) for ratio in line] for line in row["heat"]]
+        about = {"version": REPORT_VERSION, "ok": self.ok, "counts": self.counts()}
+        return about | {"versions": _versions(), "results": rows}
 
     def to_json(self) -> str:
         """The report as a JSON document."""
@@ -101,6 +113,10 @@ class Report:
             undefined=jinja2.StrictUndefined,
         )
         return environment.get_template("report.html.j2").render(report=self, data=self.to_dict())
+
+
+def _number(ratio: float | None) -> float | str | None:
+    return ratio if ratio is None or np.isfinite(ratio) else str(ratio)
 
 
 def _versions() -> dict[str, str]:

@@ -1,24 +1,21 @@
 """Judge an implementation."""
 
-import dataclasses
 import os
-import pathlib
-import re
-import time
 from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 
 from moe_ref._errors import require, require_choice
-from moe_ref.conformance._case import Case, leaves
+from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Budget, Check
-from moe_ref.conformance._checks import checks
-from moe_ref.conformance._form import malformed
 from moe_ref.conformance._implementation import Implementation
-from moe_ref.conformance._result import Judgement, Report, Result
-from moe_ref.conformance._shrink import shrink
-from moe_ref.conformance._worker import Outcome, Runner
+from moe_ref.conformance._journal import Journal
+from moe_ref.conformance._result import Report, Result
+from moe_ref.conformance._saved import load_case
+from moe_ref.conformance._trial import Trial
+from moe_ref.conformance._worker import Runner
+from moe_ref.conformance.suite._all import checks
 
 Progress = Callable[[int, int, str], None]
 
@@ -31,8 +28,11 @@ def run(
     budget: Budget = "smoke",
     seed: int = 0,
     time_limit: float | int = 120,
+    memory_limit: int = 2**34,
     save: str | os.PathLike | None = None,
+    resume: str | os.PathLike | None = None,
     shrink_seconds: float | int = 15,
+    isolate: bool = True,
     progress: Progress | None = None,
 ) -> Report:
     """Run every check of the implementation's operation.
@@ -44,8 +44,12 @@ def run(
         budget: `smoke` (under a minute for most) or `thorough`.
         seed: of the random inputs.
         time_limit: seconds one call may take, compilation included; beyond it the check fails.
+        memory_limit: bytes the kernel's process may add to what it starts with (on Linux).
         save: folder for the inputs of failed checks; None: they are in the report only.
+        resume: file that keeps every result as soon as it is there; those it holds already, of the
+            same seed and budget, are taken over.
         shrink_seconds: time to spend on making a failing input small; 0: leave it as it is.
+        isolate: run the kernel in a process of its own.
         progress: called with (checks done, checks in all, what comes next).
 
     Returns:
@@ -67,28 +71,25 @@ def run(
         assert not report.ok
         ```
     """
-    if not isinstance(implementation, Implementation):
-        if op is None or not callable(implementation):
-            raise ValueError(
-                "`implementation` must be an Implementation, or a callable together with `op`; "
-                f"got {implementation!r}, op={op!r}."
-            )
-        name = getattr(implementation, "__name__", repr(implementation))
-        implementation = Implementation(name=name, op=op, function=implementation)
+    implementation = as_implementation(implementation, op)
     require_choice(budget, "budget", ("smoke", "thorough"))
     require(time_limit > 0, "time_limit", "positive", time_limit)
-    chosen = checks(implementation.op)
-    for wanted in only:
-        require_choice(wanted, "only", [check.id for check in chosen])
-    chosen = tuple(check for check in chosen if not only or check.id in only)
-    options = _Options(budget=budget, seed=seed, save=save, shrink_seconds=shrink_seconds)
-    runner = Runner(implementation, time_limit=time_limit)
+    chosen = chosen_checks(implementation.op, only)
+    journal = None if resume is None else Journal(resume, seed=seed, budget=budget)
+    runner = Runner(
+        implementation, time_limit=time_limit, memory_limit=memory_limit, isolate=isolate
+    )
+    trial = Trial(implementation, runner, save=save, shrink_seconds=shrink_seconds)
     results = []
     try:
         for number, check in enumerate(chosen):
             if progress is not None:
                 progress(number, len(chosen), f"{implementation.name} {check.id}")
-            results.append(_run_check(runner, implementation, check, options))
+            known = None if journal is None else journal.find(implementation.name, check.id)
+            result = known or trial.of(check, inputs(implementation, check, budget, seed))
+            if journal is not None and known is None:
+                journal.add(result)
+            results.append(result)
         if progress is not None:
             progress(len(chosen), len(chosen), implementation.name)
     finally:
@@ -96,109 +97,66 @@ def run(
     return Report(tuple(results))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Options:
-    budget: Budget
-    seed: int
-    save: str | os.PathLike | None
-    shrink_seconds: float | int
-
-
-def _run_check(
-    runner: Runner, implementation: Implementation, check: Check, options: _Options
+def replay(
+    implementation: Implementation | Callable[..., Any],
+    path: str | os.PathLike,
+    *,
+    time_limit: float | int = 120,
+    isolate: bool = True,
 ) -> Result:
-    start = time.monotonic()
-    found: list[Judgement] = []
-    refusals: list[str] = []
-    cases = 0
+    """Try a saved failure again.
 
-    def result(status, **fields) -> Result:
-        return Result(
-            implementation=implementation.name,
-            id=check.id,
-            op=check.op,
-            statement=check.statement,
-            status=status,
-            cases=cases,
-            seconds=time.monotonic() - start,
-            **fields,
-        )
+    Args:
+        implementation: what is judged; a bare callable is taken for the saved operation.
+        path: an .npz that `run(save=...)` wrote.
+        time_limit: seconds the call may take.
+        isolate: run the kernel in a process of its own.
 
-    if check.needs is not None and not getattr(implementation, check.needs):
-        return result("skipped", detail=f"{check.needs} is not declared")
-    if check.method == "vjp" and implementation.gradients is False:
-        return result("skipped", detail="gradients are declared absent")
+    Returns:
+        The result of that one check on that one input.
+
+    Raises:
+        ValueError: no saved failure, or one of another operation.
+    """
+    saved = load_case(path)
+    implementation = as_implementation(implementation, saved.op)
+    require(implementation.op == saved.op, "implementation", f"a {saved.op}", implementation.op)
+    (check,) = chosen_checks(saved.op, [saved.check])
+    runner = Runner(implementation, time_limit=time_limit, isolate=isolate)
+    try:
+        return Trial(implementation, runner, save=None, shrink_seconds=0).of(check, [saved.case])
+    finally:
+        runner.close()
+
+
+def inputs(implementation: Implementation, check: Check, budget: Budget, seed: int) -> list[Case]:
+    """The cases of a check for every dtype, as the implementation can take them."""
+    found = []
     for dtype in implementation.dtypes:
-        rng = np.random.default_rng([options.seed, *check.id.encode()])
-        for case in check.cases(rng, dtype, options.budget):
-            cases += 1
-            outcome = runner.call(check.method, case)
-            optional = check.may_refuse or (check.method == "vjp" and not implementation.gradients)
-            if outcome.refused is not None and implementation.may_decline and optional:
-                refusals.append(outcome.refused)
-                continue
-            judgement = _judge(check, case, outcome)
-            found.append(judgement)
-            if judgement.status == "fail":
-                if outcome.outputs is not None:
-                    case = _smallest(runner, check, case, options.shrink_seconds)
-                return result(
-                    "fail",
-                    ratio=judgement.ratio,
-                    detail=judgement.detail,
-                    proven=judgement.proven,
-                    counterexample=case.as_python(),
-                    saved=_save(case, f"{implementation.name}-{check.id}", options.save),
-                )
-    if refusals and check.method == "vjp" and found:
-        reason = f"some gradients are refused, some are not: {refusals[0]}"
-        return result("fail", detail=reason, proven=True)
-    if not found:
-        reason = f"declined: {refusals[0]}" if refusals else "no inputs for these dtypes"
-        return result("skipped", detail=reason)
-    unsure = [j for j in found if j.status == "cannot tell"]
-    worst = max((j.ratio for j in found if j.ratio is not None), default=None)
-    detail = unsure[0].detail if unsure else ""
-    if refusals and not unsure:
-        detail = f"declined {len(refusals)} of {cases} inputs: {refusals[0]}"
-    return result("cannot tell" if unsure else "pass", ratio=worst, detail=detail)
+        rng = np.random.default_rng([seed, *check.id.encode()])
+        fitted = (implementation.fitted(case) for case in check.cases(rng, dtype, budget))
+        found += [case for case in fitted if case is not None]
+    return found
 
 
-def _judge(check: Check, case: Case, outcome: Outcome) -> Judgement:
-    if outcome.outputs is None:
-        reason = outcome.broken or f"declined: {outcome.refused}"
-        return _about(case, Judgement(status="fail", detail=reason, proven=True))
-    form = malformed(check.op, case, outcome.outputs)
-    if form is not None:
-        return _about(case, Judgement(status="fail", detail=form, proven=True))
-    judgement = check.judge(case, outcome.outputs)
-    return judgement if judgement.status == "pass" else _about(case, judgement)
+def as_implementation(
+    implementation: Implementation | Callable[..., Any], op: str | None
+) -> Implementation:
+    """A bare callable with the capabilities that one has."""
+    if isinstance(implementation, Implementation):
+        return implementation
+    if op is None or not callable(implementation):
+        raise ValueError(
+            "`implementation` must be an Implementation, or a callable together with `op`; "
+            f"got {implementation!r}, op={op!r}."
+        )
+    name = getattr(implementation, "__name__", repr(implementation))
+    return Implementation(name=name, op=op, function=implementation)
 
 
-def _about(case: Case, judgement: Judgement) -> Judgement:
-    detail = f"{case.label}, {case.dtype}: {judgement.detail}"
-    return dataclasses.replace(judgement, detail=detail)
-
-
-def _smallest(runner: Runner, check: Check, case: Case, seconds: float | int) -> Case:
-    def fails(smaller: Case) -> bool:
-        outcome = runner.call(check.method, smaller)
-        return outcome.outputs is not None and _judge(check, smaller, outcome).status == "fail"
-
-    return shrink(case, fails, seconds=seconds) if seconds > 0 else case
-
-
-def _save(case: Case, name: str, folder: str | os.PathLike | None) -> str | None:
-    if folder is None:
-        return None
-    place = pathlib.Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    stem = re.sub(r"[^\w.-]+", "_", name)
-    (place / f"{stem}.txt").write_text(case.as_python() + "\n", encoding="utf-8")
-    # npz knows no bfloat16; float32 holds the same numbers.
-    flat = {
-        k: v.astype(np.float32) if v.dtype.name == "bfloat16" else v
-        for k, v in leaves(case.arrays).items()
-    }
-    np.savez(place / f"{stem}.npz", **flat)
-    return str(place / f"{stem}.npz")
+def chosen_checks(op: str, only: Collection[str]) -> tuple[Check, ...]:
+    """The checks of an operation, or those of them that are named."""
+    found = checks(op)
+    for wanted in only:
+        require_choice(wanted, "only", [check.id for check in found])
+    return tuple(check for check in found if not only or check.id in only)

@@ -1,4 +1,4 @@
-"""Run kernels in a process of their own, with a time limit."""
+"""Run kernels in a process of their own, with limits on time, memory and output."""
 
 import dataclasses
 import os
@@ -8,16 +8,15 @@ import sys
 import traceback
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any, Literal
 
-import numpy as np
+import jax
 
-from moe_ref.conformance import _operations
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._implementation import Implementation
+from moe_ref.conformance._output import Output
+from moe_ref.conformance.operations import OPERATIONS, Method, Outputs, Refused, evaluate
 
-Method = Literal["value", "twice", "vjp"]
-_START = "from moe_ref.conformance._worker import serve; serve({fd})"
+_START = "from moe_ref.conformance._worker import serve; serve({fd}, {memory})"
 _STARTUP_SECONDS = 300.0
 _LIVING: set[subprocess.Popen] = set()
 
@@ -29,10 +28,10 @@ class Outcome:
     Attributes:
         outputs: results by name; None if there are none.
         refused: the clear error with which the implementation declined.
-        broken: how the call failed: an exception, a crash, or the time limit.
+        broken: how the call failed: an exception, a crash, or a limit.
     """
 
-    outputs: dict[str, np.ndarray] | None = None
+    outputs: Outputs | None = None
     refused: str | None = None
     broken: str | None = None
 
@@ -41,31 +40,46 @@ class Runner:
     """Calls one implementation; a crash or a hang costs one call, not the run.
 
     Kernels that cannot be imported by name (lambdas, closures, functions of a script) run in this
-    process, without a time limit and unprotected.
+    process, without limits and unprotected.
     """
 
-    def __init__(self, implementation: Implementation, *, time_limit: float | int):
+    def __init__(
+        self,
+        implementation: Implementation,
+        *,
+        time_limit: float | int,
+        memory_limit: int = 2**34,
+        isolate: bool = True,
+    ):
         self._implementation = implementation
         self._time_limit = time_limit
+        self._memory_limit = memory_limit
         self._process: subprocess.Popen | None = None
         self._connection: Connection | None = None
-        try:
-            self._pickled = pickle.dumps(implementation)
-            self.isolated = b"__main__" not in self._pickled
-        except (pickle.PicklingError, AttributeError, TypeError):
-            self.isolated = False
+        self._output: Output | None = None
+        self.isolated = isolate
+        if isolate:
+            try:
+                self._pickled = pickle.dumps(implementation)
+                self.isolated = b"__main__" not in self._pickled
+            except (pickle.PicklingError, AttributeError, TypeError):
+                self.isolated = False
 
     def call(self, method: Method, case: Case) -> Outcome:
-        """Run `method` of `_operations` on `case`."""
+        """Evaluate `case`."""
         if not self.isolated:
             return _attempt(self._implementation, method, case)
         try:
             connection = self._started()
+            assert self._output is not None
+            self._output.reset()
             connection.send((method, case))
             if not connection.poll(self._time_limit):
                 self.close()
                 return Outcome(broken=f"no answer within {self._time_limit:g} seconds")
-            return connection.recv()
+            outcome = connection.recv()
+            flood = self._output.flood
+            return Outcome(broken=flood) if flood is not None else outcome
         except (EOFError, OSError):
             code = self.close()
             how = f"exited, {code}" if code is None or code >= 0 else f"killed by signal {-code}"
@@ -85,6 +99,8 @@ class Runner:
         _LIVING.discard(process)
         if self._connection is not None:
             self._connection.close()
+        if self._output is not None:
+            self._output.close()
         return code
 
     def _started(self) -> Connection:
@@ -95,16 +111,18 @@ class Runner:
         self._connection, theirs = Pipe()
         # A session of its own: Ctrl-C is for the judge, which then ends this process.
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _START.format(fd=theirs.fileno())],
+            [sys.executable, "-c", _START.format(fd=theirs.fileno(), memory=self._memory_limit)],
             pass_fds=(theirs.fileno(),),
             env=os.environ
             | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
             | {"PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
-            stdout=2,  # what a kernel prints is no result
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
         )
         _LIVING.add(self._process)
+        self._output = Output(self._process.stdout)
         theirs.close()
         self._connection.send_bytes(self._pickled)
         if not self._connection.poll(_STARTUP_SECONDS):
@@ -119,10 +137,12 @@ def end_all() -> None:
         process.kill()
 
 
-def serve(descriptor: int) -> None:
+def serve(descriptor: int, memory: int) -> None:
     """Answer calls until the judge goes away."""
     connection = Connection(descriptor)
     implementation = pickle.loads(connection.recv_bytes())
+    jax.devices()  # a GPU's driver takes much address space, once
+    _limit_memory(memory)
     connection.send("ready")
     while True:
         try:
@@ -132,11 +152,27 @@ def serve(descriptor: int) -> None:
         connection.send(_attempt(implementation, method, case))
 
 
-def _attempt(implementation: Implementation, method: Method, case: Case) -> Outcome:
-    run: Any = getattr(_operations, method)
+def _limit_memory(extra: int) -> None:
+    """Private memory this process may add to what it has: a huge allocation fails, alone."""
     try:
-        return Outcome(outputs=run(implementation.op, implementation.function, case))
-    except _operations.Refused as refused:
+        import resource
+
+        with open("/proc/self/status", encoding="ascii") as status:
+            used = next(int(line.split()[1]) for line in status if line.startswith("VmData"))
+    except (ImportError, OSError):  # no Linux, no limit
+        return
+    limit = used * 1024 + extra
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def _attempt(implementation: Implementation, method: Method, case: Case) -> Outcome:
+    try:
+        return Outcome(
+            outputs=evaluate(OPERATIONS[implementation.op], implementation, method, case)
+        )
+    except Refused as refused:
         return Outcome(refused=str(refused))
     except (Exception, SystemExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]

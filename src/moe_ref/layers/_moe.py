@@ -10,7 +10,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from moe_ref._errors import require
-from moe_ref._numerics import accumulator_dtype
+from moe_ref._numerics import accumulator_dtype, float_dtype
 from moe_ref._typing import checked
 from moe_ref.experts import Experts, feed_forward
 from moe_ref.layers._assemble import assemble
@@ -60,6 +60,7 @@ class MoE(eqx.Module):
     output_bias: Float[Array, " d_model"] | None
     spec: LayerSpec = eqx.field(static=True)
 
+    @checked
     def __init__(self, spec: LayerSpec, *, key: PRNGKeyArray, dtype: DTypeLike = jnp.float32):
         """Draw parameters: normal with variance 1 / fan-in, biases 0.
 
@@ -67,7 +68,11 @@ class MoE(eqx.Module):
             spec: what is computed.
             key: random key.
             dtype: dtype of the parameters.
+
+        Raises:
+            ValueError: `dtype` is no floating-point dtype.
         """
+        dtype = float_dtype(dtype)
         keys = jax.random.split(key, 6)
         d, latent = spec.d_model, spec.d_latent
         self.router = Router(spec.router, d_model=d, key=keys[0], dtype=dtype)
@@ -81,6 +86,7 @@ class MoE(eqx.Module):
         self.spec = spec
 
     @classmethod
+    @checked
     def from_arrays(cls, spec: LayerSpec, arrays: Mapping[str, Any]) -> "MoE":
         """Build a layer from given parameters; none is left random.
 

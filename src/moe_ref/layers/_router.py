@@ -7,7 +7,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from moe_ref._errors import require
-from moe_ref._numerics import wider
+from moe_ref._numerics import float_dtype, wider
 from moe_ref._typing import checked
 from moe_ref.routing import Routing, route, router_logits
 from moe_ref.spec import RouterSpec
@@ -32,6 +32,7 @@ class Router(eqx.Module):
     table: Int[Array, "vocab k"] | None
     spec: RouterSpec = eqx.field(static=True)
 
+    @checked
     def __init__(
         self,
         spec: RouterSpec,
@@ -47,7 +48,11 @@ class Router(eqx.Module):
             d_model: width of the tokens.
             key: random key.
             dtype: dtype of the parameters; the router weight may be wider (`spec.param_dtype`).
+
+        Raises:
+            ValueError: `dtype` is no floating-point dtype.
         """
+        dtype = float_dtype(dtype)
         dtype = wider(dtype, spec.param_dtype or dtype)
         choices = spec.num_choices
         weight_key, table_key = jax.random.split(key)

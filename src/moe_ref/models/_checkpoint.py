@@ -87,7 +87,7 @@ def _read_index(folder: Path) -> dict[str, Path]:
     try:
         table = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
         entries = dict(table)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(
             f'{path}: must hold {{"weight_map": {{tensor: file}}}}; {_line(error)}.'
         ) from None

@@ -20,6 +20,10 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
+# No model has a size beyond this; a wrong file may, and would be counted through.
+_LARGEST = 2**24
+
+
 class Config:
     """A configuration whose answers are checked.
 
@@ -42,7 +46,7 @@ class Config:
             return cls(json.loads(path.read_text(encoding="utf-8")), where=str(path))
         except OSError as error:
             raise CheckpointError(f"{path}: must be a readable file; {error.strerror}.") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if isinstance(error, CheckpointError):
                 raise
             raise CheckpointError(f"{path}: must hold JSON; {error}.") from None
@@ -57,8 +61,8 @@ class Config:
     def integer(self, *names: str, default: int | None = None, minimum: int = 1) -> int:
         """The value of the first of `names` that is given."""
         value = next((self._values[name] for name in names if name in self), default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-            self._refuse(names[0], f"an integer of at least {minimum}", value)
+        if type(value) is not int or not minimum <= value <= _LARGEST:
+            self._refuse(names[0], f"an integer in [{minimum}, {_LARGEST}]", value)
         return value
 
     def number(self, name: str, default: float) -> float:
@@ -106,4 +110,6 @@ class Config:
             self._refuse(name, " or ".join(repr(each) for each in allowed), value)
 
     def _refuse(self, name: str, requirement: str, value: Any):
-        raise CheckpointError(f"{self.where}: `{name}` must be {requirement}; got {value!r}.")
+        raise CheckpointError(
+            f"{self.where}: `{name}` must be {requirement}; got {repr(value)[:200]}."
+        )

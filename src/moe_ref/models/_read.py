@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from moe_ref._errors import require_choice
-from moe_ref.models._block import FLOATS, INTEGERS, Block
+from moe_ref._numerics import float_dtype
+from moe_ref.models._block import INTEGERS, Block
 from moe_ref.models._checkpoint import Checkpoint
 from moe_ref.models._config import Config
 from moe_ref.models._errors import CheckpointError
@@ -98,9 +97,7 @@ def read_layer(
         Pickles (pytorch_model.bin) are never read. Layouts follow from the model type, never from
         shapes, so a square weight cannot be transposed by mistake.
     """
-    name = None if dtype is None else jnp.dtype(dtype).name
-    if name is not None:
-        require_choice(name, "dtype", tuple(FLOATS.values()))
+    name = None if dtype is None else float_dtype(dtype).name
     path = _folder(folder)
     layout, prefixes, spec = _understand(Config.read(path), layer)
     with Checkpoint(path) as checkpoint:
@@ -135,10 +132,12 @@ def _understand(config: Config, layer: int | str) -> tuple[Layout, tuple[str, ..
 def _arrays(block: Block, layout: Layout, spec: LayerSpec) -> Parameters:
     router, d, latent = spec.router, spec.d_model, spec.d_latent
     choices, real = router.num_choices, router.num_experts
+    # First of all: its shape refuses a wrong number of experts before anyone counts to it.
+    weight = _one(block, layout.router, (choices, d), router.param_dtype)
     routed = _most_stored(block, layout.experts, real)
     return {
         "router": {
-            "weight": _one(block, layout.router, (choices, d), router.param_dtype),
+            "weight": weight,
             "bias": _one(block, layout.router_bias, (choices,), router.param_dtype)
             if router.router_bias
             else None,

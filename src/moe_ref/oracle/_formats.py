@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from moe_ref._errors import require_choice
+from moe_ref._errors import require, require_choice
 from moe_ref.spec import Numerics
 
 UNIT = 2.0**-53  # of float64, in which the oracle itself computes
@@ -80,6 +80,7 @@ class Formats:
     """The `Format` of each stage that a `Numerics` names: `Formats(numerics).hidden`."""
 
     def __init__(self, numerics: Numerics):
+        require(isinstance(numerics, Numerics), "numerics", "a Numerics", repr(numerics))
         self.numerics = numerics
         self.truncates = numerics.accumulate_rounding == "toward_zero"
 

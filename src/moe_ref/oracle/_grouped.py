@@ -109,8 +109,15 @@ def grouped_matmul_vjp(
 
 def _read(x, w, group_sizes, numerics) -> tuple[Formats, np.ndarray, list[tuple[int, slice]]]:
     formats = Formats(numerics or Numerics.of(dtype_name(x, "x")))  # pyright: ignore[reportArgumentType]
-    values, sizes = floats(x), np.asarray(group_sizes).astype(np.int64)
+    values, given_sizes = floats(x), np.asarray(group_sizes)
     shape = np.shape(w)
+    require(
+        given_sizes.dtype.kind in "iu" or given_sizes.size == 0,
+        "group_sizes",
+        "integers",
+        given_sizes.dtype,
+    )
+    sizes = given_sizes.astype(np.int64)
     require(values.ndim == 2, "x", "of shape [rows, k]", f"shape {values.shape}")
     require(
         len(shape) == 3 and shape[1] == values.shape[1],

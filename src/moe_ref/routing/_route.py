@@ -5,7 +5,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from moe_ref._errors import require
-from moe_ref._numerics import accumulator_dtype
+from moe_ref._numerics import accumulator_dtype, float_dtype
 from moe_ref._typing import checked
 from moe_ref.routing._choose import choose
 from moe_ref.routing._ids import known
@@ -100,6 +100,10 @@ def route(
     if mask is not None:
         experts = jnp.where(mask[:, None], experts, jnp.full_like(experts, -1))
     weights = combine_weights(
-        scores, experts, per_expert_scale, spec=spec, dtype=dtype or logits.dtype
+        scores,
+        experts,
+        per_expert_scale,
+        spec=spec,
+        dtype=logits.dtype if dtype is None else float_dtype(dtype),
     )
     return Routing(experts, weights, scores, logits)

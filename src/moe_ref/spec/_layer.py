@@ -1,6 +1,7 @@
 """What a Mixture-of-Experts layer computes, as data."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from moe_ref._errors import require, require_types
@@ -113,6 +114,36 @@ class LayerSpec:
                 f"{', '.join(sorted(set(known)))}; got {next(iter(changes.values()))!r}."
             )
         return dataclasses.replace(self, **own)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Nested dict of plain values, for JSON; `from_dict` is the inverse.
+
+        Example:
+            ```python
+            from moe_ref.spec import LayerSpec, preset
+
+            spec = preset("deepseek-v3")
+            assert LayerSpec.from_dict(spec.to_dict()) == spec
+            ```
+        """
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "LayerSpec":
+        """The spec that `to_dict` was taken of.
+
+        Raises:
+            ValueError: a field that no record has, or values that contradict each other.
+        """
+        made = dict(fields)
+        kinds = {"router": RouterSpec, "experts": ExpertSpec, "capacity": CapacitySpec}
+        try:
+            for name, kind in kinds.items():
+                if made.get(name) is not None:
+                    made[name] = kind(**made[name])
+            return cls(**made)
+        except TypeError as error:
+            raise ValueError(f"`fields` must be those of a LayerSpec; {error}.") from None
 
 
 def _fields(record: Any) -> list[str]:

@@ -7,10 +7,11 @@ import numpy as np
 
 from moe_ref import oracle
 from moe_ref.conformance._case import Case, leaves
-from moe_ref.conformance._check import Check, Outputs
-from moe_ref.conformance._data_layer import SPECS, clear, layer_case
+from moe_ref.conformance._check import Check
 from moe_ref.conformance._judge import all_of, equal, within
 from moe_ref.conformance._result import Judgement
+from moe_ref.conformance.operations import Outputs
+from moe_ref.conformance.suite._data_layer import SPECS, clear, layer_case
 
 
 def _routing(outputs: Outputs):
@@ -23,7 +24,12 @@ def _truth(case: Case, outputs: Outputs):
     """The oracle under the kernel's own routing if it reports one, else under the oracle's."""
     arrays = case.arrays
     return oracle.layer(
-        arrays["x"], arrays["layer"], case.spec, routing=_routing(outputs), mask=arrays.get("mask")
+        arrays["x"],
+        arrays["layer"],
+        case.spec,
+        routing=_routing(outputs),
+        mask=arrays.get("mask"),
+        numerics=case.numerics,
     )
 
 
@@ -54,13 +60,14 @@ def _judge_routing(case: Case, outputs: Outputs) -> Judgement:
     if "experts" not in outputs:
         return Judgement(status="pass")
     arrays = case.arrays
-    own = oracle.layer(arrays["x"], arrays["layer"], case.spec, mask=arrays.get("mask"))
+    given = {"mask": arrays.get("mask"), "numerics": case.numerics}
+    own = oracle.layer(arrays["x"], arrays["layer"], case.spec, **given)
     acceptable = np.asarray(oracle.acceptable(own.routing, outputs["experts"]))
     if not acceptable.all():
         token = int(np.argmin(acceptable))
         return Judgement(status="fail", detail=f"token {token}: another set of experts")
     live = oracle.layer(
-        arrays["x"], arrays["layer"], case.spec, experts=outputs["experts"], mask=arrays.get("mask")
+        arrays["x"], arrays["layer"], case.spec, experts=outputs["experts"], **given
     ).routing.weights
     return within(outputs["weights"], live, where=lambda p: f"weight of token {p[0]}")
 
@@ -75,6 +82,7 @@ def _judge_gradients(case: Case, outputs: Outputs) -> Judgement:
         arrays["cotangent"],
         experts=experts,
         mask=arrays.get("mask"),
+        numerics=case.numerics,
     )
     judgements = []
     for name in leaves({k: v for k, v in arrays.items() if k in ("x", "layer")}):
@@ -209,7 +217,7 @@ def _judge_other_gradients(case: Case, outputs: Outputs) -> Judgement:
         np.where(keep[:, None], a, np.zeros_like(a)) for a in (arrays["x"], arrays["cotangent"])
     )
     ids = outputs.get("experts")
-    truth = oracle.layer_vjp(x, arrays["layer"], case.spec, dy, experts=ids)
+    truth = oracle.layer_vjp(x, arrays["layer"], case.spec, dy, experts=ids, numerics=case.numerics)
     return within(outputs["grad.x"], truth.x, where=_token, rows=keep)
 
 

@@ -11,6 +11,11 @@ _DTYPES = {
 }
 
 
+def dtype_of(name: str) -> np.dtype:
+    """The dtype called `name`, bfloat16 among them."""
+    return _DTYPES.get(name) or np.dtype(name)
+
+
 def normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, scale: float = 1.0):
     """Standard normal values times `scale`, rounded to `dtype`."""
     return (scale * rng.standard_normal(shape)).astype(_DTYPES[dtype])

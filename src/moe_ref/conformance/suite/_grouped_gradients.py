@@ -6,12 +6,12 @@ import numpy as np
 
 from moe_ref import oracle
 from moe_ref.conformance._case import Case
-from moe_ref.conformance._check import Check, Outputs
-from moe_ref.conformance._checks_grouped import belongs, grouped_case, where_row
-from moe_ref.conformance._data import normal, one_expert_sizes, zipf_sizes
+from moe_ref.conformance._check import Check
 from moe_ref.conformance._judge import equal, within
 from moe_ref.conformance._result import Judgement
-from moe_ref.spec import Numerics
+from moe_ref.conformance.operations import Outputs
+from moe_ref.conformance.suite._data import normal, one_expert_sizes, zipf_sizes
+from moe_ref.conformance.suite._grouped_values import belongs, grouped_case, where_row
 
 
 def _truth(case: Case):
@@ -21,7 +21,7 @@ def _truth(case: Case):
         arrays["w"],
         arrays["group_sizes"],
         arrays["cotangent"],
-        numerics=Numerics.of(case.dtype),
+        numerics=case.numerics,
     )
 
 
@@ -111,6 +111,12 @@ def _poisoned_row(rng, dtype, budget):
         yield case
 
 
+_DX, _DW = "dx[r] = dy[r] @ w[e(r)]^T", "dw[e] = x_e^T @ dy_e"
+_DW_EMPTY = "dw[e] = 0 where group_sizes[e] = 0"
+_DX_TAIL = "dx[r] = 0, r >= sum(group_sizes)"
+_WANTED = {_DX: "grad.x", _DX_TAIL: "grad.x", _DW: "grad.w", _DW_EMPTY: "grad.w"}
+
+
 def _check(number: int, statement: str, cases, judge, formula: str, **fields: Any) -> Check:
     return Check(
         id=f"GRP-{number:02d}",
@@ -121,11 +127,11 @@ def _check(number: int, statement: str, cases, judge, formula: str, **fields: An
         method="vjp",
         cases=cases,
         judge=judge,
+        wants=(_WANTED[formula],),
         **fields,
     )
 
 
-_DX, _DW = "dx[r] = dy[r] @ w[e(r)]^T", "dw[e] = x_e^T @ dy_e"
 CHECKS = (
     _check(31, "The gradient of x is right under skew.", _skewed, _judge_dx, _DX),
     _check(32, "The gradient of w is right under skew.", _skewed, _judge_dw, _DW),
@@ -136,7 +142,7 @@ CHECKS = (
         "The weight gradient of an empty group is exactly zero, even where its weight is NaN.",
         _empty,
         _judge_empty,
-        "dw[e] = 0 where group_sizes[e] = 0",
+        _DW_EMPTY,
     ),
     _check(
         36,
@@ -157,7 +163,7 @@ CHECKS = (
         "The gradient of rows past the last group is zero.",
         _poisoned_tail,
         _judge_zero_tail,
-        "dx[r] = 0, r >= sum(group_sizes)",
+        _DX_TAIL,
         needs="zero_tail",
     ),
     _check(

@@ -1,20 +1,20 @@
 """All checks, in the order they run."""
 
 from moe_ref._errors import require_choice
-from moe_ref.conformance import (
-    _checks_grouped,
-    _checks_grouped_gradients,
-    _checks_layer,
-    _checks_route,
-)
 from moe_ref.conformance._check import Check
-from moe_ref.conformance._operations import OPERATIONS
+from moe_ref.conformance.operations import OPERATIONS
+from moe_ref.conformance.suite import (
+    _grouped_gradients,
+    _grouped_values,
+    _layer,
+    _route,
+)
 
 _CHECKS: tuple[Check, ...] = (
-    *_checks_grouped.CHECKS,
-    *_checks_grouped_gradients.CHECKS,
-    *_checks_route.CHECKS,
-    *_checks_layer.CHECKS,
+    *_grouped_values.CHECKS,
+    *_grouped_gradients.CHECKS,
+    *_route.CHECKS,
+    *_layer.CHECKS,
 )
 
 

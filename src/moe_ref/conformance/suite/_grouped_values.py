@@ -6,11 +6,11 @@ import numpy as np
 
 from moe_ref import oracle
 from moe_ref.conformance._case import Case
-from moe_ref.conformance._check import Check, Outputs
-from moe_ref.conformance._data import integers, normal, one_expert_sizes, zipf_sizes
+from moe_ref.conformance._check import Check
 from moe_ref.conformance._judge import equal, within
 from moe_ref.conformance._result import Judgement
-from moe_ref.spec import Numerics
+from moe_ref.conformance.operations import Outputs
+from moe_ref.conformance.suite._data import integers, normal, one_expert_sizes, zipf_sizes
 
 _FORMULA = "y[r] = x[r] @ w[e(r)], r < sum(group_sizes); |y - oracle| <= bound"
 
@@ -49,7 +49,7 @@ def judge_rows(case: Case, outputs: Outputs) -> Judgement:
     """The rows that belong to a group, against the oracle."""
     arrays = case.arrays
     truth = oracle.grouped_matmul(
-        arrays["x"], arrays["w"], arrays["group_sizes"], numerics=Numerics.of(case.dtype)
+        arrays["x"], arrays["w"], arrays["group_sizes"], numerics=case.numerics
     )
     rows = belongs(case)
     return within(outputs["y"], truth, where=where_row(case), rows=rows)
@@ -229,7 +229,8 @@ CHECKS = (
         _skewed,
         _judge_twice,
         kind="exact",
-        method="twice",
+        related=lambda case: {"again": case},
+        needs="deterministic",
         formula="y = y'",
     ),
 )

@@ -7,11 +7,12 @@ import numpy as np
 
 from moe_ref import oracle
 from moe_ref.conformance._case import Case
-from moe_ref.conformance._check import Check, Outputs
-from moe_ref.conformance._data import integers, normal
-from moe_ref.conformance._data_route import GROUPS, RULES, SIGMOID
+from moe_ref.conformance._check import Check
 from moe_ref.conformance._judge import all_of, equal, within
 from moe_ref.conformance._result import Judgement
+from moe_ref.conformance.operations import Outputs
+from moe_ref.conformance.suite._data import integers, normal
+from moe_ref.conformance.suite._data_route import GROUPS, RULES, SIGMOID
 from moe_ref.spec import ExpertSpec, LayerSpec, RouterSpec
 
 
@@ -32,6 +33,7 @@ def _truth(case: Case, experts=None):
         bias=arrays.get("bias"),
         mask=arrays.get("mask"),
         experts=experts,
+        numerics=case.numerics,
     )
 
 
@@ -109,6 +111,7 @@ def _judge_gradient(case: Case, outputs: Outputs) -> Judgement:
         bias=arrays.get("bias"),
         mask=arrays.get("mask"),
         experts=outputs["experts"],
+        numerics=case.numerics,
     )
     judgement = within(outputs["grad.logits"], gradient, where=_token)
     if "bias" not in arrays:

@@ -7,7 +7,7 @@ import numpy as np
 
 from moe_ref import oracle
 from moe_ref.conformance._case import Case
-from moe_ref.conformance._data import normal
+from moe_ref.conformance.suite._data import normal
 from moe_ref.spec import ExpertSpec, LayerSpec, RouterSpec, preset
 
 SPECS = {

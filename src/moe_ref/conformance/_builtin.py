@@ -1,0 +1,83 @@
+"""moe_ref's own implementations, as they are judged."""
+
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from moe_ref.conformance._implementation import Implementation
+from moe_ref.dispatch import combine, permute, plan
+from moe_ref.grouped import grouped_matmul, implementations
+from moe_ref.layers import Capacity, Dense, Dropless
+from moe_ref.routing import Routing, balance_loss, expert_load, route, update_selection_bias, z_loss
+
+
+def builtin() -> tuple[Implementation, ...]:
+    """moe_ref's own implementations, with everything they declare."""
+    grouped = tuple(
+        Implementation(
+            name=f"grouped_matmul[{name}]",
+            op="grouped_matmul",
+            function=functools.partial(grouped_matmul, implementation=name),
+            zero_tail=True,
+            gradients=True,
+            may_decline=False,
+        )
+        for name in implementations()
+    )
+    single = tuple(
+        Implementation(name=op, op=op, function=function, gradients=True, may_decline=False)
+        for op, function in {"route": _route, "losses": _losses, "plan": _plan}.items()
+    )
+    executions = {
+        "Dense": Dense(),
+        "Dropless": Dropless(),
+        "Capacity": Capacity(capacity_factor=1e9),
+    }
+    layers = tuple(
+        Implementation(
+            name=f"MoE[{name}]",
+            op="layer",
+            function=functools.partial(_layer, execution=execution),
+            gradients=True,
+            may_decline=False,
+        )
+        for name, execution in executions.items()
+    )
+    return (*grouped, *single, *layers)
+
+
+def _route(logits: Any, spec: Any, bias: Any = None, mask: Any = None) -> Any:
+    return jax.jit(route, static_argnums=1)(logits, spec, bias, mask)
+
+
+def _losses(logits: Any, experts: Any, spec: Any, mask: Any = None) -> dict[str, Any]:
+    return _jitted_losses(logits, experts, mask, spec=spec)
+
+
+@functools.partial(jax.jit, static_argnames="spec")
+def _jitted_losses(logits: Any, experts: Any, mask: Any, *, spec: Any) -> dict[str, Any]:
+    routing: Routing = route(logits, spec, None, mask, experts=experts)
+    load = expert_load(routing.experts, num_experts=spec.num_choices)
+    zero = jax.numpy.zeros(spec.num_choices, "float32")
+    return {
+        "balance": balance_loss(routing, spec=spec, mask=mask),
+        "z": z_loss(logits, mask=mask),
+        "load": load,
+        "step": update_selection_bias(zero, load, rate=1.0),
+    }
+
+
+def _plan(x: Any, experts: Any, num_experts: int) -> Any:
+    made = jax.jit(plan, static_argnames="num_experts")(experts, num_experts=num_experts)
+    rows = jax.jit(permute)(x, made)
+    return rows, made.group_sizes, lambda rows, weights: jax.jit(combine)(rows, weights, made)
+
+
+def _layer(layer: Any, x: Any, mask: Any = None, *, execution: Any) -> Any:
+    return eqx.filter_jit(_apply)(layer, x, mask, execution)
+
+
+def _apply(layer: Any, x: Any, mask: Any, execution: Any) -> Any:
+    return layer(x, mask=mask, execution=execution)

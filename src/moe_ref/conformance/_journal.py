@@ -1,0 +1,50 @@
+"""Results kept while a run goes on, so that one that was interrupted can go on."""
+
+import dataclasses
+import json
+import os
+import pathlib
+
+import moe_ref
+from moe_ref.conformance._result import Result
+
+
+class Journal:
+    """Results in a file, one JSON object a line.
+
+    Args:
+        path: of the file; made if need be.
+        key: what has to be equal for a result to be taken over: seed, budget and the like.
+    """
+
+    def __init__(self, path: str | os.PathLike, **key: object):
+        self._path = pathlib.Path(path)
+        self._key = {"moe_ref": moe_ref.__version__} | {k: str(v) for k, v in key.items()}
+        self._known: dict[tuple[str, str], Result] = {}
+        if self._path.exists():
+            for line in self._path.read_text(encoding="utf-8").splitlines():
+                self._read(line)
+
+    def find(self, implementation: str, check: str) -> Result | None:
+        """The result of a check that is known already."""
+        return self._known.get((implementation, check))
+
+    def add(self, result: Result) -> None:
+        """Keep a result, at once."""
+        row = {"key": self._key, "result": dataclasses.asdict(result)}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def _read(self, line: str) -> None:
+        try:
+            row = json.loads(line)
+            if row["key"] != self._key:
+                return
+            fields = row["result"]
+            for name in ("decades", "load"):
+                fields[name] = tuple(fields[name])
+            fields["heat"] = tuple(tuple(ratios) for ratios in fields["heat"])
+            result = Result(**fields)
+        except (ValueError, KeyError, TypeError):
+            return  # the last line of a run that was killed
+        self._known[result.implementation, result.id] = result

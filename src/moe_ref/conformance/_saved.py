@@ -1,0 +1,87 @@
+"""Failing inputs as files."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+
+from moe_ref._errors import require
+from moe_ref.conformance._case import Case, leaves
+from moe_ref.conformance.suite._data import dtype_of
+from moe_ref.spec import LayerSpec, Numerics
+
+_ABOUT = "__case__"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Saved:
+    """A failing input and what it failed."""
+
+    check: str
+    op: str
+    implementation: str
+    case: Case
+
+
+def save_case(saved: Saved, folder: str | os.PathLike) -> str:
+    """Write an .npz that `load_case` reads, and beside it Python to paste; give the path."""
+    place = pathlib.Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    stem = re.sub(r"[^\w.-]+", "_", f"{saved.implementation}-{saved.check}")
+    case = saved.case
+    (place / f"{stem}.txt").write_text(case.as_python() + "\n", encoding="utf-8")
+    flat = leaves(case.arrays)
+    about = {
+        "check": saved.check,
+        "op": saved.op,
+        "implementation": saved.implementation,
+        "label": case.label,
+        "spec": None if case.spec is None else case.spec.to_dict(),
+        "numerics": None if case.numerics is None else dataclasses.asdict(case.numerics),
+        "dtypes": {name: array.dtype.name for name, array in flat.items()},
+    }
+    # npz knows no bfloat16; float32 holds the same numbers.
+    plain = {k: v.astype(np.float32) if v.dtype.kind == "V" else v for k, v in flat.items()}
+    path = place / f"{stem}.npz"
+    stored: dict[str, Any] = plain | {_ABOUT: np.array(json.dumps(about))}
+    np.savez(path, **stored)
+    return str(path)
+
+
+def load_case(path: str | os.PathLike) -> Saved:
+    """Read what `save_case` wrote.
+
+    Raises:
+        ValueError: no such file, or another one.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            about = json.loads(str(stored[_ABOUT]))
+            arrays = {
+                name: stored[name].astype(dtype_of(kind)) for name, kind in about["dtypes"].items()
+            }
+    except (OSError, ValueError, KeyError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"`{path}` must be a saved failure; {reason}.") from None
+    nested: dict[str, Any] = {}
+    for name, array in arrays.items():
+        *parents, last = name.split(".")
+        place = nested
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = array
+    spec, numerics = about["spec"], about["numerics"]
+    require(isinstance(about["check"], str), "check", "an id", about["check"])
+    case = Case(
+        label=about["label"],
+        arrays=nested,
+        spec=None if spec is None else LayerSpec.from_dict(spec),
+        numerics=None if numerics is None else Numerics(**numerics),
+    )
+    return Saved(
+        check=about["check"], op=about["op"], implementation=about["implementation"], case=case
+    )

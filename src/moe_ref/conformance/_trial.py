@@ -1,0 +1,184 @@
+"""One check of one implementation."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from moe_ref.conformance._case import Case
+from moe_ref.conformance._check import Check
+from moe_ref.conformance._form import malformed
+from moe_ref.conformance._implementation import Implementation
+from moe_ref.conformance._picture import coarsened, decades, load
+from moe_ref.conformance._result import Judgement, Result
+from moe_ref.conformance._saved import Saved, save_case
+from moe_ref.conformance._shrink import shrink
+from moe_ref.conformance._worker import Outcome, Runner
+from moe_ref.conformance.operations import OPERATIONS
+
+
+@dataclasses.dataclass
+class _Found:
+    """What the inputs tried so far came to."""
+
+    judgements: list[Judgement] = dataclasses.field(default_factory=list)
+    refusals: list[str] = dataclasses.field(default_factory=list)
+    cases: int = 0
+
+
+class Trial:
+    """Tries checks on one implementation.
+
+    Args:
+        implementation: what is judged.
+        runner: calls it.
+        save: folder for failing inputs, or None.
+        shrink_seconds: time for making a failing input small.
+    """
+
+    def __init__(
+        self,
+        implementation: Implementation,
+        runner: Runner,
+        *,
+        save: str | os.PathLike | None,
+        shrink_seconds: float | int,
+    ):
+        self._implementation = implementation
+        self._runner = runner
+        self._save = save
+        self._shrink_seconds = shrink_seconds
+
+    def of(self, check: Check, cases: Iterable[Case]) -> Result:
+        """The result of a check: its first failure, or what all its inputs came to."""
+        start = time.monotonic()
+        found = _Found()
+        fields = self._skipped(check) or self._tried(check, cases, found)
+        return Result(
+            implementation=self._implementation.name,
+            id=check.id,
+            op=check.op,
+            statement=check.statement,
+            cases=found.cases,
+            decades=decades(found.judgements),
+            seconds=time.monotonic() - start,
+            **fields,
+        )
+
+    def _skipped(self, check: Check) -> dict[str, Any] | None:
+        mine = self._implementation
+        if check.needs is not None and not getattr(mine, check.needs):
+            return {"status": "skipped", "detail": f"{check.needs} is not declared"}
+        if check.method == "vjp" and mine.gradients is False:
+            return {"status": "skipped", "detail": "gradients are declared absent"}
+        for name in check.wants:
+            if name.startswith("grad.") and not mine.has_gradient(name.removeprefix("grad.")):
+                return {"status": "skipped", "detail": f"{name} is declared absent"}
+        return None
+
+    def _tried(self, check: Check, cases: Iterable[Case], found: _Found) -> dict[str, Any]:
+        optional = check.may_refuse or (
+            check.method == "vjp" and not self._implementation.gradients
+        )
+        for case in cases:
+            found.cases += 1
+            outcome = self._outcome(check, case)
+            if outcome.refused is not None and self._implementation.may_decline and optional:
+                found.refusals.append(outcome.refused)
+                continue
+            judgement = self._judge(check, case, outcome)
+            if judgement is None:
+                return {"status": "skipped", "detail": f"{check.wants[0]} is not reported"}
+            found.judgements.append(judgement)
+            if judgement.status == "fail":
+                return self._failure(check, case, outcome, judgement)
+        return _summary(check, found)
+
+    def _outcome(self, check: Check, case: Case) -> Outcome:
+        outcome = self._runner.call(check.method, case)
+        if outcome.outputs is None or check.related is None:
+            return outcome
+        outputs = dict(outcome.outputs)
+        for name, other in check.related(case).items():
+            more = self._runner.call(check.method, other)
+            if more.outputs is None:
+                return more
+            wrong = malformed(check.op, other, more.outputs)
+            if wrong is not None:
+                return Outcome(broken=f"{name}: {wrong}")
+            outputs |= {f"{name}.{k}": v for k, v in more.outputs.items()}
+        return Outcome(outputs=outputs)
+
+    def _judge(self, check: Check, case: Case, outcome: Outcome) -> Judgement | None:
+        if outcome.outputs is None:
+            reason = outcome.broken or f"declined: {outcome.refused}"
+            return _about(case, Judgement(status="fail", detail=reason, proven=True))
+        own = {k: v for k, v in outcome.outputs.items() if not _related(check, case, k)}
+        form = malformed(check.op, case, own)
+        if form is not None:
+            return _about(case, Judgement(status="fail", detail=form, proven=True))
+        if any(name not in own for name in check.wants):
+            return None
+        judgement = check.judge(case, outcome.outputs)
+        return judgement if judgement.status == "pass" else _about(case, judgement)
+
+    def _failure(
+        self, check: Check, case: Case, outcome: Outcome, judgement: Judgement
+    ) -> dict[str, Any]:
+        heat, rows = coarsened(judgement.ratios), load(case, outcome.outputs)
+        if outcome.outputs is not None and self._shrink_seconds > 0:
+            smaller = OPERATIONS[check.op].smaller
+            case = shrink(
+                case, lambda c: self._fails(check, c), smaller, seconds=self._shrink_seconds
+            )
+        saved = None
+        if self._save is not None:
+            name = self._implementation.name
+            about = Saved(check=check.id, op=check.op, implementation=name, case=case)
+            saved = save_case(about, self._save)
+        return {
+            "status": "fail",
+            "ratio": judgement.ratio,
+            "detail": judgement.detail,
+            "proven": judgement.proven,
+            "counterexample": case.as_python(),
+            "saved": saved,
+            "heat": heat,
+            "load": rows,
+        }
+
+    def _fails(self, check: Check, case: Case) -> bool:
+        outcome = self._outcome(check, case)
+        if outcome.outputs is None:
+            return False
+        judgement = self._judge(check, case, outcome)
+        return judgement is not None and judgement.status == "fail"
+
+
+def _related(check: Check, case: Case, name: str) -> bool:
+    if check.related is None:
+        return False
+    return name.partition(".")[0] in check.related(case)
+
+
+def _about(case: Case, judgement: Judgement) -> Judgement:
+    detail = f"{case.label}, {case.dtype}: {judgement.detail}"
+    return dataclasses.replace(judgement, detail=detail)
+
+
+def _summary(check: Check, found: _Found) -> dict[str, Any]:
+    judgements, refusals = found.judgements, found.refusals
+    if refusals and check.method == "vjp" and judgements:
+        reason = f"some gradients are refused, some are not: {refusals[0]}"
+        return {"status": "fail", "detail": reason, "proven": True}
+    if not judgements:
+        reason = f"declined: {refusals[0]}" if refusals else "no inputs it is declared to take"
+        return {"status": "skipped", "detail": reason}
+    unsure = [j for j in judgements if j.status == "cannot tell"]
+    worst = max((j.ratio for j in judgements if j.ratio is not None), default=None)
+    detail = unsure[0].detail if unsure else ""
+    if refusals and not unsure:
+        detail = f"declined {len(refusals)} of {found.cases} inputs: {refusals[0]}"
+    status = "cannot tell" if unsure else "pass"
+    return {"status": status, "ratio": worst, "detail": detail}

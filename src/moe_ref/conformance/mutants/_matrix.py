@@ -1,0 +1,140 @@
+"""Which check notices which mutant."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+from moe_ref.conformance._check import Budget
+from moe_ref.conformance._implementation import Implementation
+from moe_ref.conformance._run import run
+from moe_ref.conformance.mutants._mutant import Mutant
+from moe_ref.conformance.suite import checks
+
+Progress = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """What every check said about every mutant.
+
+    Attributes:
+        mutants: the rows.
+        status: verdict by (name of the mutant, id of the check).
+    """
+
+    mutants: tuple[Mutant, ...]
+    status: dict[tuple[str, str], str]
+
+    def killers(self, mutant: Mutant) -> tuple[str, ...]:
+        """Ids of the checks that failed for a mutant."""
+        ids = [check.id for check in checks(mutant.implementation.op)]
+        return tuple(i for i in ids if self.status[mutant.name, i] == "fail")
+
+    @property
+    def survivors(self) -> tuple[Mutant, ...]:
+        """Mutants that no check noticed."""
+        return tuple(mutant for mutant in self.mutants if not self.killers(mutant))
+
+    @property
+    def missed(self) -> tuple[tuple[Mutant, str], ...]:
+        """Mutants that a check made for them did not notice."""
+        return tuple(
+            (mutant, wanted)
+            for mutant in self.mutants
+            for wanted in mutant.killers
+            if wanted not in self.killers(mutant)
+        )
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Ids of checks, of the operations there are mutants of, that noticed none."""
+        used = {check for mutant in self.mutants for check in self.killers(mutant)}
+        ops = dict.fromkeys(mutant.implementation.op for mutant in self.mutants)
+        return tuple(check.id for op in ops for check in checks(op) if check.id not in used)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every mutant was noticed, by the checks made for it, and every check was used."""
+        return not (self.survivors or self.missed or self.idle)
+
+
+def matrix(
+    mutants: Sequence[Mutant],
+    *,
+    budget: Budget = "smoke",
+    seed: int = 0,
+    at_once: int = 2,
+    progress: Progress | None = None,
+) -> Matrix:
+    """Run every check of its operation on every mutant.
+
+    Args:
+        mutants: the wrong implementations.
+        budget: of the suite.
+        seed: of the random inputs.
+        at_once: number of processes.
+        progress: called with the name of each mutant that is done.
+
+    Returns:
+        The matrix.
+    """
+    found = _judged([m.implementation for m in mutants], [seed], budget, at_once, progress)
+    status = {(r.implementation, r.id): r.status for results in found for r in results}
+    return Matrix(mutants=tuple(mutants), status=status)
+
+
+def false_alarms(
+    implementations: Sequence[Implementation],
+    *,
+    seeds: Sequence[int],
+    budget: Budget = "smoke",
+    at_once: int = 2,
+    progress: Progress | None = None,
+) -> list[tuple[int, Any]]:
+    """What the suite holds against implementations that are right.
+
+    Args:
+        implementations: right ones, each in its own legal way.
+        seeds: of the random inputs.
+        budget: of the suite.
+        at_once: number of processes.
+        progress: called with the name of each implementation and seed that is done.
+
+    Returns:
+        (seed, result) of every check that failed or could not tell.
+    """
+    found = _judged(implementations, seeds, budget, at_once, progress)
+    pairs = [
+        (seed, results)
+        for results, seed in zip(found, [s for _ in implementations for s in seeds], strict=True)
+    ]
+    return [(s, r) for s, results in pairs for r in results if r.status in ("fail", "cannot tell")]
+
+
+def _judged(
+    implementations: Sequence[Implementation],
+    seeds: Sequence[int],
+    budget: Budget,
+    at_once: int,
+    progress: Progress | None,
+) -> list[tuple[Any, ...]]:
+    """The results of every implementation and seed, in this order."""
+    context = get_context("spawn")  # JAX has threads, which a fork would not take along
+    with ProcessPoolExecutor(at_once, mp_context=context) as pool:
+        jobs: list[Future] = []
+        for implementation in implementations:
+            for seed in seeds:
+                job = pool.submit(_judge, implementation, seed, budget)
+                if progress is not None:
+                    label = implementation.name
+                    job.add_done_callback(lambda _, label=label: progress(label))
+                jobs.append(job)
+        return [job.result() for job in jobs]
+
+
+def _judge(implementation: Implementation, seed: int, budget: Budget) -> tuple[Any, ...]:
+    report = run(implementation, seed=seed, budget=budget, shrink_seconds=0, isolate=False)
+    # Pictures are of no use here, and would be sent between processes.
+    return tuple(dataclasses.replace(r, heat=(), decades=()) for r in report.results)

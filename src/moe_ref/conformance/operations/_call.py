@@ -1,0 +1,122 @@
+"""Call an implementation. This runs beside the kernel."""
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import jax.numpy as jnp
+import numpy as np
+
+from moe_ref.conformance._case import Case, leaves
+from moe_ref.conformance.operations._libraries import Library, library
+from moe_ref.conformance.operations._operation import Operation
+
+Method = Literal["value", "vjp"]
+Outputs = dict[str, np.ndarray]
+
+
+class Refused(Exception):
+    """The implementation said, with a clear error, that it does not take this input."""
+
+
+@runtime_checkable
+class Callee(Protocol):
+    """What is called: an `Implementation`."""
+
+    @property
+    def function(self) -> Callable[..., Any]: ...
+
+    @property
+    def vjp(self) -> Callable[..., Any] | None: ...
+
+    @property
+    def arrays(self) -> str: ...
+
+
+def evaluate(operation: Operation, callee: Callee, method: Method, case: Case) -> Outputs:
+    """Call the implementation and bring its results back.
+
+    Args:
+        operation: what it computes.
+        callee: the implementation.
+        method: `value`; or `vjp`, to pull `cotangent` back to every floating-point input.
+        case: the input.
+
+    Returns:
+        Results by name; for `vjp` also `grad.NAME` for every differentiable input.
+
+    Raises:
+        Refused: it raised TypeError, ValueError or NotImplementedError.
+    """
+    of = library(callee.arrays)
+    run = _values if method == "value" else _gradients
+    with of.context(case):
+        try:
+            outputs = of.finish(run(operation, callee, case, of))
+        except (TypeError, ValueError, NotImplementedError) as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise Refused(reason[:300]) from None
+        return {name: of.take(result) for name, result in outputs.items()}
+
+
+def _values(operation: Operation, callee: Callee, case: Case, of: Library) -> dict[str, Any]:
+    arrays = _given({k: v for k, v in case.arrays.items() if k != "cotangent"}, of)
+    return _results(operation, callee, case, of, arrays)
+
+
+def _results(
+    operation: Operation, callee: Callee, case: Case, of: Library, arrays: dict[str, Any]
+) -> dict[str, Any]:
+    positional, named = operation.arguments(arrays, case.spec, of)
+    return operation.results(callee.function(*positional, **named), arrays, of)
+
+
+def _gradients(operation: Operation, callee: Callee, case: Case, of: Library) -> dict[str, Any]:
+    arrays = _given({k: v for k, v in case.arrays.items() if k != "cotangent"}, of)
+    flat = leaves(arrays)
+    host = leaves(case.arrays)
+    moving = {k: v for k, v in flat.items() if jnp.issubdtype(host[k].dtype, jnp.floating)}
+    moving = {k: v for k, v in moving.items() if k not in operation.fixed}
+    if callee.vjp is not None:
+        results = _results(operation, callee, case, of, arrays)
+        found = _own(operation, callee.vjp, case, of, arrays)
+        if not isinstance(found, dict):
+            several = found if isinstance(found, tuple | list) else (found,)
+            found = dict(zip(operation.differentiable, several, strict=False))
+    else:
+        results, found = of.pull(
+            lambda values: _results(operation, callee, case, of, _nest(flat | values)),
+            moving,
+            operation.main,
+            case.arrays["cotangent"],
+        )
+    return results | {f"grad.{name}": found[name] for name in moving if name in found}
+
+
+def _own(operation: Operation, vjp: Callable, case: Case, of: Library, arrays: dict) -> Any:
+    cotangent = of.give(case.arrays["cotangent"])
+    if operation.pull is not None:
+        return operation.pull(vjp, arrays, case.spec, cotangent, of)
+    positional, named = operation.arguments(arrays, case.spec, of)
+    return vjp(*positional, cotangent, **named)
+
+
+def _given(arrays: dict[str, Any], of: Library) -> dict[str, Any]:
+    return {
+        name: _given(value, of)
+        if isinstance(value, dict)
+        else None
+        if value is None
+        else of.give(value)
+        for name, value in arrays.items()
+    }
+
+
+def _nest(flat: dict[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for name, value in flat.items():
+        *parents, last = name.split(".")
+        place = nested
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return nested

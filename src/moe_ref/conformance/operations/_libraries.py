@@ -1,0 +1,168 @@
+"""How arrays reach a kernel, come back, and are differentiated: JAX, NumPy, torch."""
+
+import contextlib
+import importlib
+import types
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+from moe_ref.conformance._case import Case, leaves
+from moe_ref.layers import MoE
+
+Tree = dict[str, Any]
+
+
+class Library:
+    """NumPy, and what the other libraries do differently."""
+
+    name = "numpy"
+
+    def give(self, array: np.ndarray) -> Any:
+        """An array of this library."""
+        return array.copy()
+
+    def take(self, array: Any) -> np.ndarray:
+        """A result as a NumPy array, whichever library it is of."""
+        return as_numpy(array)
+
+    def layer(self, arrays: Tree, spec: Any) -> Any:
+        """Parameters of a layer: attributes as those of `layers.MoE`, and `spec`."""
+        made = {n: _namespace(v) if isinstance(v, dict) else v for n, v in arrays.items()}
+        absent = dict.fromkeys(("shared", "shared_gate", "latent_in", "latent_out", "output_bias"))
+        return types.SimpleNamespace(**(absent | made), spec=spec)
+
+    def repeat(self, values: Any, counts: Any, total: int, rest: float) -> Any:
+        """Each value as often as it counts, then `rest` up to `total`."""
+        repeated = np.full(total, rest, np.asarray(values).dtype)
+        counted = np.repeat(np.asarray(values), np.asarray(counts).astype(np.int64))
+        repeated[: len(counted)] = counted
+        return repeated
+
+    def stack(self, numbers: list[Any]) -> Any:
+        """Scalars as one vector."""
+        return np.stack([np.asarray(number) for number in numbers])
+
+    def context(self, case: Case) -> contextlib.AbstractContextManager:
+        """What has to hold around the call."""
+        return contextlib.nullcontext()
+
+    def finish(self, results: Any) -> Any:
+        """Wait for results that are still being computed."""
+        return results
+
+    def pull(
+        self, run: Callable[[Tree], Tree], moving: Tree, main: str, cotangent: np.ndarray
+    ) -> tuple[Tree, Tree]:
+        """Results, and the gradients of the moving inputs."""
+        raise NotImplementedError("NumPy has no gradients: give `vjp=` with the kernel")
+
+
+class _Jax(Library):
+    name = "jax"
+
+    def give(self, array):
+        return jnp.asarray(array)
+
+    def layer(self, arrays, spec):
+        return MoE.from_arrays(spec, arrays)
+
+    def repeat(self, values, counts, total, rest):
+        padded = jnp.append(values, jnp.asarray(rest, values.dtype))
+        left = total - jnp.sum(counts)
+        return jnp.repeat(padded, jnp.append(counts, left), total_repeat_length=total)
+
+    def stack(self, numbers):
+        return jnp.stack(numbers)
+
+    def context(self, case):
+        # 64-bit types only for inputs that have them: kernels may depend on the default.
+        return jax.enable_x64(any(a.dtype.itemsize == 8 for a in leaves(case.arrays).values()))
+
+    def finish(self, results):
+        return jax.block_until_ready(results)
+
+    def pull(self, run, moving, main, cotangent):
+        results, pull = jax.vjp(run, moving)
+        cotangents = {name: _zero_cotangent(result) for name, result in results.items()}
+        cotangents[main] = jnp.asarray(cotangent).astype(results[main].dtype)
+        return results, pull(cotangents)[0]
+
+
+class _Torch(Library):
+    name = "torch"
+
+    def __init__(self):
+        try:
+            self.torch: Any = importlib.import_module("torch")
+        except ImportError:
+            raise NotImplementedError(
+                "arrays='torch' needs torch, which is not installed"
+            ) from None
+        self.device = "cuda" if self.torch.cuda.is_available() else "cpu"
+
+    def give(self, array):
+        if array.dtype.name == "bfloat16":
+            bits = self.torch.from_numpy(array.view(np.int16).copy())
+            return bits.view(self.torch.bfloat16).to(self.device)
+        wide = {"uint16": np.int32, "uint32": np.int64}.get(array.dtype.name, array.dtype)
+        return self.torch.from_numpy(array.astype(wide)).to(self.device)
+
+    def repeat(self, values, counts, total, rest):
+        repeated = self.torch.full((total,), rest, dtype=values.dtype, device=values.device)
+        counted = self.torch.repeat_interleave(values, counts.to(values.device))
+        repeated[: len(counted)] = counted
+        return repeated
+
+    def stack(self, numbers):
+        return self.torch.stack(list(numbers))
+
+    def pull(self, run, moving, main, cotangent):
+        leaves_ = {name: tensor.detach().requires_grad_() for name, tensor in moving.items()}
+        results = run(leaves_)
+        given = self.give(cotangent).to(results[main].dtype)
+        found = self.torch.autograd.grad(
+            results[main], list(leaves_.values()), given, allow_unused=True
+        )
+        gradients = {
+            name: self.torch.zeros_like(leaf) if gradient is None else gradient
+            for (name, leaf), gradient in zip(leaves_.items(), found, strict=True)
+        }
+        return results, gradients
+
+
+_KINDS: dict[str, type[Library]] = {"jax": _Jax, "numpy": Library, "torch": _Torch}
+LIBRARIES = tuple(_KINDS)
+
+
+def library(name: str) -> Library:
+    """The library called `name`, one of `LIBRARIES`."""
+    return _KINDS[name]()
+
+
+def as_numpy(array: Any) -> np.ndarray:
+    """An array of any library as NumPy's; anything else as NumPy sees it."""
+    if hasattr(array, "detach"):  # torch
+        array = array.detach().cpu()
+        if str(array.dtype) == "torch.bfloat16":
+            torch: Any = importlib.import_module("torch")
+            return array.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return array.resolve_neg().numpy()
+    if not hasattr(array, "__array__") and hasattr(array, "__dlpack__"):
+        return np.from_dlpack(array)
+    return np.asarray(array)
+
+
+def _namespace(arrays: Tree) -> Any:
+    absent = dict.fromkeys(("bias", "selection_bias", "per_expert_scale", "table", "b_in", "b_out"))
+    return types.SimpleNamespace(**(absent | arrays))
+
+
+def _zero_cotangent(result: Any) -> Any:
+    if jnp.issubdtype(result.dtype, jnp.floating):
+        return jnp.zeros(result.shape, result.dtype)
+    return np.zeros(result.shape, jax.dtypes.float0)

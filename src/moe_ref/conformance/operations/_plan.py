@@ -1,0 +1,70 @@
+"""`plan`: sort the copies of tokens by expert, and bring results back."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from moe_ref.conformance._case import Case
+from moe_ref.conformance.operations._operation import Form, Operation
+from moe_ref.conformance.operations._reduce import fewer_tokens
+
+
+def _arguments(arrays, spec, of):
+    options = {} if "capacity" not in arrays else {"capacity": int(arrays["capacity"])}
+    return (arrays["x"], arrays["experts"], len(arrays["scale"])), options
+
+
+def _results(result: Any, arrays, of) -> dict[str, Any]:
+    """Between there and back every expert multiplies its rows with a factor of its own."""
+    rows, group_sizes, unpermute = result
+    factor = of.repeat(arrays["scale"], group_sizes, len(rows), float("nan"))
+    y = unpermute(rows * factor[:, None], arrays["weights"])
+    return {"rows": rows, "group_sizes": group_sizes, "y": y}
+
+
+def _pull(vjp: Any, arrays, spec, cotangent, of):
+    positional, named = _arguments(arrays, spec, of)
+    return vjp(*positional, arrays["weights"], arrays["scale"], cotangent, **named)
+
+
+def _form(case: Case) -> dict[str, Form]:
+    tokens, d = case.arrays["x"].shape
+    k = case.arrays["experts"].shape[1]
+    return {
+        "rows": Form((None, d)),
+        "group_sizes": Form((len(case.arrays["scale"]),), "integer", low=0),
+        "y": Form((tokens, d)),
+        "grad.x": Form((tokens, d)),
+        "grad.weights": Form((tokens, k)),
+    }
+
+
+def _sizes(case: Case) -> dict[str, int]:
+    tokens, d = case.arrays["x"].shape
+    k, experts = case.arrays["experts"].shape[1], len(case.arrays["scale"])
+    return {"tokens": tokens, "d_model": d, "experts": experts, "k": k}
+
+
+def _smaller(case: Case) -> Iterator[Case]:
+    return fewer_tokens(case, "x", "experts", "weights", "cotangent")
+
+
+PLAN = Operation(
+    name="plan",
+    signature=(
+        "f(x [tokens, d], experts [tokens, k], num_experts) -> (rows [rows, d], group_sizes "
+        "[experts], unpermute), where unpermute(rows, weights [tokens, k]) -> [tokens, d]"
+    ),
+    gradient=(
+        "vjp(x, experts, num_experts, weights, scale [experts], cotangent) -> (dx, dweights) of "
+        "unpermute(scale * rows, weights)"
+    ),
+    arguments=_arguments,
+    results=_results,
+    pull=_pull,
+    form=_form,
+    main="y",
+    differentiable=("x", "weights"),
+    fixed=("scale",),
+    sizes=_sizes,
+    smaller=_smaller,
+)
