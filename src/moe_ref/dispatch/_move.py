@@ -85,14 +85,38 @@ def combine(
     Special cases:
         Dropped and empty slots contribute exactly 0, also to the gradient of `weights`.
     """
-    if weights is not None:
-        _check_slots(weights, plan)
+    if weights is None:
+        return jnp.sum(unpermute(rows, plan).astype(accumulator_dtype(rows.dtype)), axis=1)
+    _check_slots(weights, plan)
+    return _weighted(rows, weights, plan)
+
+
+@jax.custom_vjp
+def _weighted(
+    rows: Float[Array, "rows d"], weights: Float[Array, "tokens k"], plan: Plan
+) -> Float[Array, "tokens d"]:
+    """The weighted sum; its gradient goes to rows and to slots without an array of both."""
     slots = unpermute(rows, plan)
     wide = accumulator_dtype(rows.dtype)
-    if weights is None:
-        return jnp.sum(slots.astype(wide), axis=1)
     kept = jnp.where(plan.kept, weights.astype(wide), jnp.zeros_like(weights, wide))
     return jnp.sum(kept[:, :, None] * slots.astype(wide), axis=1)
+
+
+def _weighted_fwd(rows, weights, plan):
+    return _weighted(rows, weights, plan), (rows, weights, plan)
+
+
+def _weighted_bwd(residuals, cotangent):
+    rows, weights, plan = residuals
+    wide = cotangent.dtype
+    own = permute_weights(weights, plan).astype(wide) * permute(cotangent, plan)
+    products = unpermute(rows, plan).astype(wide) * cotangent[:, None, :]
+    sums = jnp.sum(products, axis=2)
+    along = jnp.where(plan.kept, sums, jnp.zeros_like(sums))
+    return own.astype(rows.dtype), along.astype(weights.dtype), None
+
+
+_weighted.defvjp(_weighted_fwd, _weighted_bwd)
 
 
 @jax.custom_vjp
