@@ -4,11 +4,11 @@ import argparse
 import importlib
 import json
 import pathlib
-import platform
 
-import jax
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks.measure import about
 
 NAMES = ("grouped", "layer")
 
@@ -22,14 +22,7 @@ def main() -> None:
     if unknown := set(arguments.names) - set(NAMES):
         parser.error(f"`NAME` must be one of {', '.join(NAMES)}; got {', '.join(sorted(unknown))}.")
     console = Console()
-    device = jax.devices()[0]
-    results = {
-        "machine": {
-            "jax": jax.__version__,
-            "python": platform.python_version(),
-            "device": f"{device.platform} {device.device_kind}",
-        },
-    }
+    results: dict = {"machine": about()}
     for name in arguments.names or NAMES:
         module = importlib.import_module(f"benchmarks.bench_{name}")
         results[name] = module.rows()

@@ -1,7 +1,22 @@
 """Time things beside each other."""
 
+import datetime
+import platform
 import time
 from collections.abc import Callable
+
+import jax
+
+
+def about() -> dict[str, str]:
+    """Machine, versions and date."""
+    device = jax.devices()[0]
+    return {
+        "date": datetime.date.today().isoformat(),
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "device": f"{device.platform} {device.device_kind}",
+    }
 
 
 def interleaved(runs: dict[str, Callable[[], object]], *, repeats: int) -> dict[str, float]:

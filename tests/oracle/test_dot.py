@@ -6,6 +6,7 @@ import pytest
 
 from moe_ref import oracle
 from moe_ref.oracle._dot import gamma_likely, gamma_worst
+from moe_ref.oracle._formats import FORMATS
 from moe_ref.spec import Numerics
 
 N = 512
@@ -171,3 +172,39 @@ def test_subnormal_inputs_may_be_flushed_unless_declared_otherwise():
     z = oracle.grouped_matmul(x, w, [1], numerics=Numerics(flushes_subnormals=False))
     assert oracle.ratio([[0.0]], z.value, z.bound).max() > 1
     assert oracle.ratio(x @ w[0], z.value, z.bound).max() <= 1
+
+
+def test_tf32_operands_are_inside_where_they_are_declared():
+    x, w = drawn("normal")
+    narrow = FORMATS["tf32"].nearest
+    y = (narrow(x.astype(float)) @ narrow(w.astype(float))).astype(np.float32)
+    plain, _ = judged(y, x, w)
+    assert plain > 1
+    declared, _ = judged(y, x, w, multiply="tf32")
+    assert 0.01 < declared <= 1
+    y = (x.astype(BF16).astype(float) @ w.astype(BF16).astype(float)).astype(np.float32)
+    assert judged(y, x, w, multiply="tf32")[0] > 1
+
+
+@pytest.mark.parametrize("data", ["normal", "positive", "rank-one", "constant"])
+def test_truncated_sums_are_inside_where_they_are_declared(data):
+    x, w = drawn(data, BF16)
+    total = np.zeros((len(x), w.shape[1]))
+    for i in range(N):
+        exact = total + np.outer(x[:, i].astype(float), w[i].astype(float))
+        nearest = exact.astype(np.float32).astype(float)
+        beyond = np.abs(nearest) > np.abs(exact)
+        total = np.where(beyond, np.nextafter(nearest.astype(np.float32), np.float32(0)), nearest)
+    numerics = {"inputs": "bfloat16", "accumulate_rounding": "toward_zero"}
+    bound, worst = judged(total.astype(np.float32), x, w, **numerics)
+    assert bound <= 1
+    assert worst <= 1
+
+
+def test_sums_of_fewer_bits_widen_the_bound():
+    x, w = drawn("normal", BF16)
+    wide, narrow = (
+        oracle.grouped_matmul(x, w[None], [len(x)], numerics=Numerics(accumulate=name)).bound
+        for name in ("float32", "e8m13")
+    )
+    assert (narrow > 500 * wide).all()

@@ -17,7 +17,7 @@ import numpy as np
 
 from moe_ref.oracle._entropy import coherence, low_entropy, low_entropy_rows, sums_exactly
 from moe_ref.oracle._formats import UNIT, Format, Formats
-from moe_ref.oracle._value import LAMBDA, Value, bounded
+from moe_ref.oracle._value import LAMBDA, Value, bounded, rounded
 
 
 def gamma_worst(n: int, unit: float) -> float:
@@ -68,6 +68,7 @@ def dot(
     Returns:
         [rows, columns].
     """
+    a, w = _read(a, formats), _read(w, formats)
     absolute, n = np.abs(w.value), a.shape[1]
     shared = coherence(w.value) if onward and a.independent.any() else 1.0
     terms = _Terms(
@@ -89,6 +90,11 @@ def dot(
     certain = not (a.worst.any() or w.worst.any())
     still = sums_exactly(a.value, w.value, terms.mass, format) if certain else terms.mass == 0
     return _accumulated(terms, n, format, formats, guard, still)
+
+
+def _read(operand: Value, formats: Formats) -> Value:
+    """An operand as the multiplier reads it."""
+    return operand if formats.numerics.multiply is None else rounded(operand, formats.multiply)
 
 
 def dot_rows(a: Value, c: Value, formats: Formats) -> Value:

@@ -72,6 +72,8 @@ FORMATS = {
     "bfloat16": Format(8, -126, 2.0**128 * (1 - 2.0**-8)),
     "float16": Format(11, -14, 65504.0),
     "float32": Format(24, -126, 2.0**128 * (1 - 2.0**-24)),
+    "tf32": Format(11, -126, 2.0**128 * (1 - 2.0**-11)),
+    "e8m13": Format(14, -126, 2.0**128 * (1 - 2.0**-14)),
     "float64": Format(53, -1022, float(np.finfo(np.float64).max)),
 }
 
@@ -89,6 +91,10 @@ class Formats:
         # Hardware and XLA compute float16 in float32, where its subnormals are normal numbers.
         flushes = self.numerics.flushes_subnormals and name != "float16"
         return dataclasses.replace(FORMATS[name], flushes=flushes)
+
+
+# The others exist inside a matrix unit only.
+_STORED = tuple(name for name in FORMATS if name not in ("tf32", "e8m13"))
 
 
 def coarser(a: Format, b: Format) -> Format:
@@ -109,5 +115,5 @@ def dtype_name(array: Any, argument: str) -> str:
     """
     dtype = getattr(array, "dtype", None)
     name = getattr(dtype, "name", None) or np.asarray(array).dtype.name
-    require_choice(name, f"{argument}.dtype", FORMATS)
+    require_choice(name, f"{argument}.dtype", _STORED)
     return name

@@ -6,6 +6,8 @@ from typing import Literal
 from moe_ref._errors import require_types
 
 DTypeName = Literal["bfloat16", "float16", "float32", "float64"]
+# Formats inside matrix units: NVIDIA's TF32 is e8m10, its FP8 sums are e8m13.
+UnitName = Literal["bfloat16", "float16", "float32", "float64", "tf32", "e8m13"]
 Accumulation = Literal["nearest", "toward_zero"]
 
 
@@ -15,7 +17,9 @@ class Numerics:
 
     Args:
         inputs: dtype of activations and parameters.
-        accumulate: dtype of the running sums of a matmul.
+        multiply: format the operands of a matmul are rounded to; `tf32` for matrix units that read
+            float32 so; None: they are multiplied as they are.
+        accumulate: dtype of the running sums of a matmul; `e8m13` for Hopper's FP8 sums.
         accumulate_rounding: `nearest`, or `toward_zero` for hardware that truncates.
         flushes_subnormals: subnormal numbers may be read and written as zero.
         projection: dtype the router's matmul reads its operands in.
@@ -37,7 +41,8 @@ class Numerics:
     """
 
     inputs: DTypeName = "float32"
-    accumulate: DTypeName = "float32"
+    multiply: UnitName | None = None
+    accumulate: UnitName = "float32"
     accumulate_rounding: Accumulation = "nearest"
     flushes_subnormals: bool = True
     projection: DTypeName = "float32"
@@ -84,4 +89,30 @@ class Numerics:
             cotangent=dtype,
             gradient_sum=dtype,
             gradient=dtype,
+        )
+
+    @classmethod
+    def on_tensor_cores(cls, dtype: DTypeName) -> "Numerics":
+        """As `of`, with matmuls on NVIDIA's tensor cores, as measured on an H200.
+
+        Sums are truncated: a product is aligned to the largest one of its instruction and keeps 2
+        bits beyond float32, and the rest is cut off. float32 operands are rounded to the nearest
+        TF32, which is what JAX's default precision and cuBLAS do with float32; float64 is exempt.
+
+        Args:
+            dtype: of the inputs.
+
+        Returns:
+            The numerics.
+
+        References:
+            `benchmarks/results/tensor-cores-h200.json`, by `python -m benchmarks.tensor_cores`.
+        """
+        plain = cls.of(dtype)
+        if dtype == "float64":
+            return plain
+        return dataclasses.replace(
+            plain,
+            multiply="tf32" if dtype == "float32" else None,
+            accumulate_rounding="toward_zero",
         )
