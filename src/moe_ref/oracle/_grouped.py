@@ -9,7 +9,7 @@ from moe_ref._errors import require
 from moe_ref.oracle._dot import dot
 from moe_ref.oracle._formats import Formats, dtype_name
 from moe_ref.oracle._params import floats
-from moe_ref.oracle._value import Value, exact, given, narrowed, settled
+from moe_ref.oracle._value import Value, given, narrowed, put, settled, zeros
 from moe_ref.spec import Numerics
 
 
@@ -56,10 +56,10 @@ def grouped_matmul(x: Any, w: Any, group_sizes: Any, *, numerics: Numerics | Non
         ```
     """
     formats, values, groups = _read(x, w, group_sizes, numerics)
-    result = _zeros(values.shape[0], np.shape(w)[2])
+    result = zeros(values.shape[0], np.shape(w)[2])
     for expert, rows in groups:
         z = dot(given(values[rows], formats.inputs), _matrix(w, expert, formats), formats)
-        _put(result, rows, settled(narrowed(z, formats.output, formats.accumulate)))
+        put(result, rows, settled(narrowed(z, formats.output, formats.accumulate)))
     return result
 
 
@@ -96,14 +96,14 @@ def grouped_matmul_vjp(
     dz = floats(cotangent)
     shape = (values.shape[0], np.shape(w)[2])
     require(dz.shape == shape, "cotangent", f"of shape {shape}", f"shape {dz.shape}")
-    dx, dw = _zeros(*values.shape), _zeros(*np.shape(w))
+    dx, dw = zeros(*values.shape), zeros(*np.shape(w))
     for expert, rows in groups:
         d = given(dz[rows], formats.output)
         d = narrowed(d, formats.cotangent, formats.accumulate)
         back = dot(d, _matrix(w, expert, formats).transposed, formats)
         own = dot(given(values[rows], formats.inputs).transposed, d, formats)
-        _put(dx, rows, settled(narrowed(back, formats.gradient, formats.accumulate)))
-        _put(dw, expert, settled(narrowed(own, formats.gradient, formats.accumulate)))
+        put(dx, rows, settled(narrowed(back, formats.gradient, formats.accumulate)))
+        put(dw, expert, settled(narrowed(own, formats.gradient, formats.accumulate)))
     return GroupedGradients(dx, dw)
 
 
@@ -144,12 +144,3 @@ def _read(x, w, group_sizes, numerics) -> tuple[Formats, np.ndarray, list[tuple[
 
 def _matrix(w, expert: int, formats: Formats) -> Value:
     return given(floats(w[expert]), formats.inputs)
-
-
-def _zeros(*shape: int) -> Value:
-    return exact(np.zeros(shape)).map(np.array)
-
-
-def _put(whole: Value, where: int | slice, part: Value) -> None:
-    for field in dataclasses.fields(Value):
-        getattr(whole, field.name)[where] = getattr(part, field.name)

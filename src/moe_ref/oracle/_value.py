@@ -9,6 +9,7 @@ propagation and $m + \lambda s$, exceeded with near certainty by none.
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -70,6 +71,17 @@ def exact(value: np.ndarray) -> Value:
     """Numbers known exactly; their zero bounds take no memory."""
     nothing = np.broadcast_to(np.float64(0.0), value.shape)
     return Value(value, nothing, nothing, nothing, nothing, nothing)
+
+
+def zeros(*shape: int) -> Value:
+    """Exact zeros to `put` parts into."""
+    return exact(np.zeros(shape)).map(np.array)
+
+
+def put(whole: Value, where: Any, part: Value) -> None:
+    """Write a part of an array of numbers: `whole[where] = part`."""
+    for field in dataclasses.fields(Value):
+        getattr(whole, field.name)[where] = getattr(part, field.name)
 
 
 def bounded(
