@@ -76,6 +76,18 @@ def leaves(arrays: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def nest(flat: dict[str, Any]) -> dict[str, Any]:
+    """Undo `leaves`: dotted names become nested dicts."""
+    nested: dict[str, Any] = {}
+    for name, value in flat.items():
+        *parents, last = name.split(".")
+        place = nested
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return nested
+
+
 def _literal(array: np.ndarray) -> str:
     dtype = "bfloat16" if array.dtype.name == "bfloat16" else f"np.{array.dtype.name}"
     if array.dtype == bool:

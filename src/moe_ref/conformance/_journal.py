@@ -22,8 +22,13 @@ class Journal:
         self._key = {"moe_ref": moe_ref.__version__} | {k: str(v) for k, v in key.items()}
         self._known: dict[tuple[str, str], Result] = {}
         if self._path.exists():
-            for line in self._path.read_text(encoding="utf-8").splitlines():
+            text = self._path.read_text(encoding="utf-8")
+            for line in text.splitlines():
                 self._read(line)
+            if text and not text.endswith("\n"):
+                # A run that was killed while it wrote: what comes next must not join that line.
+                with self._path.open("a", encoding="utf-8") as file:
+                    file.write("\n")
 
     def find(self, implementation: str, check: str) -> Result | None:
         """The result of a check that is known already."""

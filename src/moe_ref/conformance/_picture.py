@@ -31,7 +31,13 @@ def coarsened(ratios: np.ndarray | None) -> tuple[tuple[float, ...], ...]:
     table = np.nan_to_num(ratios.reshape(len(ratios), -1), nan=np.inf)
     rows = _parts(table.shape[0], _ROWS)
     columns = _parts(table.shape[1], _COLUMNS)
-    return tuple(tuple(float(f"{table[r][:, c].max():.3g}") for c in columns) for r in rows)
+    return tuple(tuple(_short(float(table[r][:, c].max())) for c in columns) for r in rows)
+
+
+def _short(ratio: float) -> float:
+    """Three digits, which never bring a ratio beyond 1 back to it."""
+    short = float(f"{ratio:.3g}")
+    return 1.01 if ratio > 1 == short else short
 
 
 def _parts(count: int, most: int) -> list[slice]:

@@ -9,6 +9,7 @@ import numpy as np
 from moe_ref._errors import require, require_choice
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Budget, Check
+from moe_ref.conformance._gather import calls
 from moe_ref.conformance._implementation import Implementation
 from moe_ref.conformance._journal import Journal
 from moe_ref.conformance._result import Report, Result
@@ -79,7 +80,7 @@ def run(
     runner = Runner(
         implementation, time_limit=time_limit, memory_limit=memory_limit, isolate=isolate
     )
-    trial = Trial(implementation, runner, save=save, shrink_seconds=shrink_seconds)
+    trial = Trial(implementation, calls(runner), save=save, shrink_seconds=shrink_seconds)
     results = []
     try:
         for number, check in enumerate(chosen):
@@ -102,6 +103,7 @@ def replay(
     path: str | os.PathLike,
     *,
     time_limit: float | int = 120,
+    memory_limit: int = 2**34,
     isolate: bool = True,
 ) -> Result:
     """Try a saved failure again.
@@ -110,6 +112,7 @@ def replay(
         implementation: what is judged; a bare callable is taken for the saved operation.
         path: an .npz that `run(save=...)` wrote.
         time_limit: seconds the call may take.
+        memory_limit: bytes the kernel's process may add to what it starts with (on Linux).
         isolate: run the kernel in a process of its own.
 
     Returns:
@@ -122,9 +125,12 @@ def replay(
     implementation = as_implementation(implementation, saved.op)
     require(implementation.op == saved.op, "implementation", f"a {saved.op}", implementation.op)
     (check,) = chosen_checks(saved.op, [saved.check])
-    runner = Runner(implementation, time_limit=time_limit, isolate=isolate)
+    runner = Runner(
+        implementation, time_limit=time_limit, memory_limit=memory_limit, isolate=isolate
+    )
     try:
-        return Trial(implementation, runner, save=None, shrink_seconds=0).of(check, [saved.case])
+        trial = Trial(implementation, calls(runner), save=None, shrink_seconds=0)
+        return trial.of(check, [saved.case])
     finally:
         runner.close()
 

@@ -5,12 +5,12 @@ import json
 import os
 import pathlib
 import re
+import zipfile
 from typing import Any
 
 import numpy as np
 
-from moe_ref._errors import require
-from moe_ref.conformance._case import Case, leaves
+from moe_ref.conformance._case import Case, leaves, nest
 from moe_ref.conformance.suite._data import dtype_of
 from moe_ref.spec import LayerSpec, Numerics
 
@@ -64,24 +64,15 @@ def load_case(path: str | os.PathLike) -> Saved:
             arrays = {
                 name: stored[name].astype(dtype_of(kind)) for name, kind in about["dtypes"].items()
             }
-    except (OSError, ValueError, KeyError) as error:
+        spec, numerics = about["spec"], about["numerics"]
+        case = Case(
+            label=about["label"],
+            arrays=nest(arrays),
+            spec=None if spec is None else LayerSpec.from_dict(spec),
+            numerics=None if numerics is None else Numerics(**numerics),
+        )
+        names = {name: str(about[name]) for name in ("check", "op", "implementation")}
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ValueError(f"`{path}` must be a saved failure; {reason}.") from None
-    nested: dict[str, Any] = {}
-    for name, array in arrays.items():
-        *parents, last = name.split(".")
-        place = nested
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[last] = array
-    spec, numerics = about["spec"], about["numerics"]
-    require(isinstance(about["check"], str), "check", "an id", about["check"])
-    case = Case(
-        label=about["label"],
-        arrays=nested,
-        spec=None if spec is None else LayerSpec.from_dict(spec),
-        numerics=None if numerics is None else Numerics(**numerics),
-    )
-    return Saved(
-        check=about["check"], op=about["op"], implementation=about["implementation"], case=case
-    )
+    return Saved(case=case, **names)

@@ -9,12 +9,13 @@ from typing import Any
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Check
 from moe_ref.conformance._form import malformed
+from moe_ref.conformance._gather import Source
 from moe_ref.conformance._implementation import Implementation
 from moe_ref.conformance._picture import coarsened, decades, load
 from moe_ref.conformance._result import Judgement, Result
 from moe_ref.conformance._saved import Saved, save_case
 from moe_ref.conformance._shrink import shrink
-from moe_ref.conformance._worker import Outcome, Runner
+from moe_ref.conformance._worker import Outcome
 from moe_ref.conformance.operations import OPERATIONS
 
 
@@ -32,7 +33,7 @@ class Trial:
 
     Args:
         implementation: what is judged.
-        runner: calls it.
+        outcome: what it gives for an input of a check.
         save: folder for failing inputs, or None.
         shrink_seconds: time for making a failing input small.
     """
@@ -40,13 +41,13 @@ class Trial:
     def __init__(
         self,
         implementation: Implementation,
-        runner: Runner,
+        outcome: Source,
         *,
         save: str | os.PathLike | None,
         shrink_seconds: float | int,
     ):
         self._implementation = implementation
-        self._runner = runner
+        self._outcome = outcome
         self._save = save
         self._shrink_seconds = shrink_seconds
 
@@ -94,21 +95,6 @@ class Trial:
             if judgement.status == "fail":
                 return self._failure(check, case, outcome, judgement)
         return _summary(check, found)
-
-    def _outcome(self, check: Check, case: Case) -> Outcome:
-        outcome = self._runner.call(check.method, case)
-        if outcome.outputs is None or check.related is None:
-            return outcome
-        outputs = dict(outcome.outputs)
-        for name, other in check.related(case).items():
-            more = self._runner.call(check.method, other)
-            if more.outputs is None:
-                return more
-            wrong = malformed(check.op, other, more.outputs)
-            if wrong is not None:
-                return Outcome(broken=f"{name}: {wrong}")
-            outputs |= {f"{name}.{k}": v for k, v in more.outputs.items()}
-        return Outcome(outputs=outputs)
 
     def _judge(self, check: Check, case: Case, outcome: Outcome) -> Judgement | None:
         if outcome.outputs is None:

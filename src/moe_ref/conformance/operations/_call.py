@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import jax.numpy as jnp
 import numpy as np
 
-from moe_ref.conformance._case import Case, leaves
+from moe_ref.conformance._case import Case, leaves, nest
 from moe_ref.conformance.operations._libraries import Library, library
 from moe_ref.conformance.operations._operation import Operation
 
@@ -84,7 +84,7 @@ def _gradients(operation: Operation, callee: Callee, case: Case, of: Library) ->
             found = dict(zip(operation.differentiable, several, strict=False))
     else:
         results, found = of.pull(
-            lambda values: _results(operation, callee, case, of, _nest(flat | values)),
+            lambda values: _results(operation, callee, case, of, nest(flat | values)),
             moving,
             operation.main,
             case.arrays["cotangent"],
@@ -109,14 +109,3 @@ def _given(arrays: dict[str, Any], of: Library) -> dict[str, Any]:
         else of.give(value)
         for name, value in arrays.items()
     }
-
-
-def _nest(flat: dict[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for name, value in flat.items():
-        *parents, last = name.split(".")
-        place = nested
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[last] = value
-    return nested
