@@ -14,6 +14,9 @@ from moe_ref.oracle._layer import layer as layer
 from moe_ref.oracle._layer_result import LayerResult as LayerResult
 from moe_ref.oracle._layer_result import deaf as deaf
 from moe_ref.oracle._layer_result import resolution as resolution
+from moe_ref.oracle._losses import LossesResult as LossesResult
+from moe_ref.oracle._losses import losses as losses
+from moe_ref.oracle._losses_vjp import losses_vjp as losses_vjp
 from moe_ref.oracle._permutation import Permutation as Permutation
 from moe_ref.oracle._permutation import Traffic as Traffic
 from moe_ref.oracle._permutation import permutation as permutation

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from moe_ref.oracle._formats import Format
-from moe_ref.oracle._value import Value, bounded, rounded
+from moe_ref.oracle._value import Value, bounded, correlated, rounded
 
 
 def multiply(a: Value, c: Value, format: Format | None = None) -> Value:
@@ -38,6 +38,17 @@ def add(a: Value, c: Value, format: Format) -> Value:
 def negate(a: Value) -> Value:
     """Minus the numbers, which changes no error."""
     return dataclasses.replace(a, value=-a.value)
+
+
+def quotient(a: Value, d: Value) -> Value:
+    """The quotient by positive numbers, its own rounding left out; inf where one may be 0."""
+    value = a.value / d.value
+
+    def error(of_a, of_d):
+        room = d.value - of_d
+        return np.where(room > 0, (of_a + np.abs(value) * of_d) / room, np.inf)
+
+    return correlated(value, error(a.bound, d.bound), error(a.worst, d.worst))
 
 
 def with_factor(x: Value, factor: Value | None, part: np.ndarray | None = None) -> Value:

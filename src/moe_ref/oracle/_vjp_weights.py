@@ -2,7 +2,7 @@ r"""The gradient of the combine weights with respect to the scores of the chosen
 
 import numpy as np
 
-from moe_ref.oracle._arithmetic import add, multiply, negate
+from moe_ref.oracle._arithmetic import add, multiply, negate, quotient
 from moe_ref.oracle._formats import UNIT, Formats
 from moe_ref.oracle._scores import Scores
 from moe_ref.oracle._sum import Sum
@@ -90,7 +90,7 @@ def _divided(dw: Value, w: Value, s: Value, spec: RouterSpec, formats: Formats) 
     # A kernel may also divide each part on its own and subtract then.
     apart = units * (dw.size + mean.size)
     difference = correlated(difference.value, difference.bound + apart, difference.worst + apart)
-    result = _quotient(difference, d)
+    result = quotient(difference, d)
     return result.map(lambda part: np.where(nothing, 0.0, part))
 
 
@@ -123,16 +123,6 @@ def _slope_of_norm(w: Value, spec: RouterSpec, unit: float) -> Value:
         return np.where(known, value * np.expm1(grown + rounding), np.inf)
 
     return correlated(value, error(w.bound), error(w.worst))
-
-
-def _quotient(a: Value, d: Value) -> Value:
-    value = a.value / d.value
-
-    def error(of_a, of_d):
-        room = d.value - of_d
-        return np.where(room > 0, (of_a + np.abs(value) * of_d) / room, np.inf)
-
-    return correlated(value, error(a.bound, d.bound), error(a.worst, d.worst))
 
 
 def _by_choice(ds: Value, experts: np.ndarray, spec: RouterSpec, formats: Formats) -> Value:
