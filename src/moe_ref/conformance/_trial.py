@@ -155,12 +155,14 @@ def _about(case: Case, judgement: Judgement) -> Judgement:
 
 def _summary(check: Check, found: _Found) -> dict[str, Any]:
     judgements, refusals = found.judgements, found.refusals
-    if refusals and check.method == "vjp" and judgements:
+    if refusals and check.method == "vjp" and judgements and not check.may_refuse:
         reason = f"some gradients are refused, some are not: {refusals[0]}"
         return {"status": "fail", "detail": reason, "proven": True}
     if not judgements:
         reason = f"declined: {refusals[0]}" if refusals else "no inputs it is declared to take"
         return {"status": "skipped", "detail": reason}
+    if all(j.status == "skipped" for j in judgements):
+        return {"status": "skipped", "detail": judgements[0].detail}
     unsure = [j for j in judgements if j.status == "cannot tell"]
     worst = max((j.ratio for j in judgements if j.ratio is not None), default=None)
     detail = unsure[0].detail if unsure else ""
