@@ -4,13 +4,14 @@ import argparse
 import importlib
 import json
 import pathlib
+import sys
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import about
 
-NAMES = ("grouped", "layer")
+NAMES = ("grouped", "layer", "sensitivity")
 
 
 def main() -> None:
@@ -21,7 +22,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(NAMES):
         parser.error(f"`NAME` must be one of {', '.join(NAMES)}; got {', '.join(sorted(unknown))}.")
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 150)
     results: dict = {"machine": about()}
     for name in arguments.names or NAMES:
         module = importlib.import_module(f"benchmarks.bench_{name}")
