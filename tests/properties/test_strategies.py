@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moe_ref import oracle
-from moe_ref.conformance import strategies
+from moe_ref.conformance import _draw, strategies
 from moe_ref.spec import RouterSpec
 
 RULES = {
@@ -177,3 +177,58 @@ def test_an_example_shrinks_to_the_plainest_choices():
 def test_unknown_kinds_are_refused(strategy, message):
     with pytest.raises(ValueError, match=message):
         some(strategy, lambda drawn: True)
+
+
+@pytest.mark.parametrize("kind", _draw.KINDS)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+@given(data=st.data())
+def test_arrays_are_finite_and_of_their_kind(kind, dtype, data):
+    found = data.draw(strategies.arrays((4, 70), dtype=dtype, kind=kind))
+    values = found.astype(np.float64)
+    assert found.dtype.name == dtype
+    assert np.isfinite(values).all()
+    if kind == "positive":
+        assert (values >= 0).all()
+    if kind == "integers":
+        assert (values == np.rint(values)).all()
+    if kind == "subnormal":
+        assert (np.abs(values) < float(ml_dtypes.finfo(found.dtype).smallest_normal)).all()
+    if kind == "cancelling":
+        pairs = values.reshape(4, 35, 2)
+        assert (np.abs(pairs.sum(axis=2)) <= np.abs(pairs[:, :, 0]) / 64).all()
+
+
+def test_wide_data_spans_more_than_a_block_scale_can():
+    wide = some(strategies.arrays((8, 64), kind="wide"), lambda a: True)
+    blocks = some(strategies.arrays((8, 64), kind="blocks"), lambda a: True)
+    span = np.log2(np.abs(wide).max() / np.abs(wide).min())
+    inside = np.log2(np.abs(blocks).reshape(8, 2, 32).max(axis=2))
+    assert span > 16
+    assert np.ptp(inside) > 8
+
+
+@pytest.mark.parametrize("skew", _draw.SKEWS)
+def test_named_skews(skew):
+    rule = RouterSpec(num_experts=16, k=2)
+    logits = some(
+        strategies.logits(rule, tokens=4000, skew=skew, idle=0, ties="none"), lambda a: True
+    )
+    ids = oracle.route(logits, rule).experts
+    load = np.sort(np.bincount(ids.reshape(-1), minlength=16))[::-1]
+    if skew == "one rank":
+        assert load[:2].sum() > 0.99 * load.sum()
+    if skew == "recorded":
+        assert load[0] > 4 * load[-1] > 0
+    if skew == "two clusters":
+        together = np.zeros((16, 16))
+        np.add.at(together, (ids[:, 0], ids[:, 1]), 1)
+        assert load[0] < 2 * load[-1]
+        assert ((together + together.T) > 4000 / 16**2).sum() < 16 * 16 * 0.6
+
+
+@pytest.mark.parametrize("skew", ["three clusters", "zipf"])
+def test_unknown_names(skew):
+    with pytest.raises(ValueError, match="`skew` must be one of"):
+        _draw.group_sizes(8, 16, skew, 0, False, 0.0, "int32", 0)
+    with pytest.raises(ValueError, match="`kind` must be one of"):
+        _draw.array((4,), "float32", 1.0, skew, 0)

@@ -42,12 +42,16 @@ def seeds() -> SearchStrategy[int]:
     return st.integers(0, 2**32 - 1)
 
 
-def skews() -> SearchStrategy[float]:
-    """Zipf exponents s: the expert of rank r gets a share proportional to r^-s.
+def skews() -> SearchStrategy[float | str]:
+    """How popular the experts are.
 
-    0 is uniform, inf gives everything to one expert. Which expert has which rank is random.
+    A number s is a Zipf exponent: the expert of rank r gets a share proportional to r^-s; 0 is
+    uniform, inf gives everything to one expert. `two clusters`: half of the tokens prefer the
+    experts that the others avoid. `one rank`: only neighbouring experts, an eighth of all, as if
+    every rank of 8 sent everything to the same one. `recorded`: the shares of a trained router.
+    Which expert has which share is random.
     """
-    return st.sampled_from([0.0, 0.7, 1.5, math.inf])
+    return st.sampled_from([0.0, 0.7, 1.5, math.inf, *_draw.SKEWS])
 
 
 def magnitudes() -> SearchStrategy[float]:
@@ -55,18 +59,27 @@ def magnitudes() -> SearchStrategy[float]:
     return st.sampled_from([1.0, 2.0**-4, 2.0**4, 2.0**-20, 2.0**12])
 
 
+def kinds() -> SearchStrategy[str]:
+    """Kinds of data for `arrays`, the plain one first."""
+    return st.sampled_from(_draw.KINDS)
+
+
 def arrays(
     shape: Drawn[tuple[int, ...]],
     *,
     dtype: Drawn[str] = "float32",
     magnitude: Drawn[float] = 1.0,
+    kind: Drawn[str] = "normal",
 ) -> SearchStrategy[np.ndarray]:
-    """Standard normal values times `magnitude`.
+    """Values of a kind times `magnitude`, cut off at the largest number of the dtype.
 
     Args:
-        shape: of the array.
+        shape: of the array, at least one axis.
         dtype: "bfloat16", "float16", "float32" or "float64".
         magnitude: common factor; try `magnitudes()`.
+        kind: standard `normal` values; `positive`; `integers` in [-8, 8], whose short sums are
+            exact; `wide`, over 24 factors of two; `blocks`, the same with one factor for each 32
+            neighbours of the last axis; `cancelling` neighbours; `subnormal`. Try `kinds()`.
 
     Example:
         ```python
@@ -76,7 +89,12 @@ def arrays(
         ```
     """
     return st.builds(
-        _draw.array, _as(shape), dtype=_as(dtype), magnitude=_as(magnitude), seed=seeds()
+        _draw.array,
+        _as(shape),
+        dtype=_as(dtype),
+        magnitude=_as(magnitude),
+        kind=_as(kind),
+        seed=seeds(),
     )
 
 
@@ -84,7 +102,7 @@ def logits(
     spec: RouterSpec,
     *,
     tokens: Drawn[int],
-    skew: Drawn[float] | None = None,
+    skew: Drawn[float | str] | None = None,
     idle: Drawn[int] | None = None,
     ties: Drawn[str] | None = None,
     coarse: Drawn[bool] | None = None,
@@ -131,7 +149,7 @@ def routings(
     tokens: Drawn[int],
     k: Drawn[int],
     num_choices: Drawn[int],
-    skew: Drawn[float] | None = None,
+    skew: Drawn[float | str] | None = None,
     idle: Drawn[int] | None = None,
     repeats: Drawn[bool] | None = None,
     empty: Drawn[float] | None = None,
@@ -201,7 +219,7 @@ def group_sizes(
     *,
     experts: Drawn[int],
     rows: Drawn[int],
-    skew: Drawn[float] | None = None,
+    skew: Drawn[float | str] | None = None,
     idle: Drawn[int] | None = None,
     idle_ends: Drawn[bool] | None = None,
     tail: Drawn[float] | None = None,
