@@ -1,8 +1,8 @@
 """The smallest fault the suite catches in a matrix product, by length, dtype and detector.
 
 A fault is planted in an otherwise right product of 96 rows and 64 columns of normal data: every
-result times 1 + eps, or eps times their rms added to every result. The table gives the smallest eps,
-among powers of the root of 2, from which on the detector fails for each of five seeds.
+result times 1 + eps, or eps times their rms added to every result. The table gives the smallest
+eps, among powers of the root of 2, from which on the detector fails for each of five seeds.
 """
 
 from collections.abc import Callable

@@ -30,6 +30,8 @@ class Implementation:
         multiple_of: dimension to what its size must be a multiple of; for `rows` every group.
         minimum: dimension to its smallest size.
         maximum: dimension to its largest size.
+        takes: says of an input whether it is meant for this kernel, by its spec for example; others
+            are left out. None: all are.
         ties: equal scores go to the `lowest` index, or to `any`.
         zero_tail: it writes zeros into rows that belong to no group. False: such rows of the
             result, and of the gradient, are not looked at.
@@ -54,6 +56,7 @@ class Implementation:
     multiple_of: Mapping[str, int] = dataclasses.field(default_factory=dict)
     minimum: Mapping[str, int] = dataclasses.field(default_factory=dict)
     maximum: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    takes: Callable[[Case], bool] | None = None
     ties: Ties = "lowest"
     zero_tail: bool = False
     zero_rows: bool = True
@@ -98,6 +101,8 @@ class Implementation:
             if size == 0 and dimension in ("rows", "tokens") and not self.zero_rows:
                 return None
         if case.has("mask") and not self.masks:
+            return None
+        if self.takes is not None and not self.takes(case):
             return None
         return dataclasses.replace(case, numerics=self.numerics.get(case.dtype))
 
