@@ -3,50 +3,16 @@
 import dataclasses
 import json
 import math
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from cli.verdicts import CANNOT, FAILS, HOLDS, LONG, SKIPS, TARGET, save_input
 from moe_ref import conformance
 from moe_ref.cli._results import ratio
-from moe_ref.conformance import Report, Result
-
-LONG = "x = " + "1.25, " * 40
-
-
-def _result(status, number=1, **fields):
-    fields = {"implementation": "thing", "op": "grouped_matmul", **fields}
-    return Result(id=f"GRP-{number:02}", statement="Rows are right.", status=status, **fields)
-
-
-HOLDS = _result("pass", 1, ratio=0.123456)
-FAILS = _result(
-    "fail", 2, ratio=12345.678, detail="row 3, column 2: [red]1[/red]", counterexample=LONG
-)
-SKIPS = _result("skipped", 3, detail="gradients are declared absent")
-CANNOT = _result("cannot tell", 4, detail="the bound exceeds the signal")
-
-
-@pytest.fixture
-def judged(monkeypatch):
-    """Replace the verdicts; return what was asked for."""
-    calls = []
-
-    def install(*results):
-        def run(implementation, *, progress, **options):
-            calls.append((implementation.name, options))
-            progress(0, 1, "GRP-01")
-            print("a kernel that talks")
-            return Report(
-                tuple(dataclasses.replace(r, implementation=implementation.name) for r in results)
-            )
-
-        monkeypatch.setattr(conformance, "run", run)
-        return calls
-
-    return install
-
-
-TARGET = ("check", "jax.lax:ragged_dot", "--op", "grouped_matmul")
+from moe_ref.conformance import Report
+from moe_ref.conformance.mutants import MUTANTS
 
 
 @pytest.mark.parametrize(
@@ -126,9 +92,24 @@ def test_json(moe_ref_command, judged, ratio):
 def test_options_arrive(moe_ref_command, judged, tmp_path):
     calls = judged(HOLDS)
     asked = ("--seed", 3, "--budget", "thorough", "--save", tmp_path, "--only", "GRP-04")
+    asked += ("--time-limit", 2.5, "--memory-limit", 0.5, "--resume", tmp_path / "results")
     moe_ref_command(*TARGET, *asked)
     options = {"only": ["GRP-04"], "seed": 3, "budget": "thorough", "save": tmp_path}
+    options |= {"time_limit": 2.5, "memory_limit": 2**29, "resume": tmp_path / "results"}
     assert calls == [("jax.lax:ragged_dot", options)]
+
+
+@pytest.mark.parametrize("arrays", ["jax", "numpy", "torch"])
+def test_arrays_arrive(moe_ref_command, monkeypatch, arrays):
+    found = []
+
+    def run(implementation, **_):
+        found.append(implementation.arrays)
+        return Report((HOLDS,))
+
+    monkeypatch.setattr(conformance, "run", run)
+    assert moe_ref_command(*TARGET, "--arrays", arrays).exit_code == 0
+    assert found == [arrays]
 
 
 @pytest.mark.parametrize("op", [None, "route", "grouped_matmul"])
@@ -137,6 +118,51 @@ def test_what_is_shipped(moe_ref_command, judged, op):
     assert moe_ref_command("check", *([] if op is None else ["--op", op])).exit_code == 0
     shipped = [i.name for i in conformance.builtin() if op in (None, i.op)]
     assert [name for name, _ in calls] == shipped != []
+
+
+XFAILS = {
+    "GRP-02 tiles\n": (0, "1 xfail"),
+    "GRP-02 tiles\nGRP-03 none\n": (0, "1 xfail"),
+    "GRP-01 tiles\nGRP-02 tiles\n": (1, "1 fail"),
+    "RTE-01 of another operation": (1, "1 fail"),
+}
+
+
+@pytest.mark.parametrize("text", XFAILS)
+def test_known_failures(moe_ref_command, judged, tmp_path, text):
+    judged(HOLDS, FAILS, SKIPS)
+    (tmp_path / "xfails.txt").write_text(text)
+    code, said = XFAILS[text]
+    result = moe_ref_command(*TARGET, "--xfails", tmp_path / "xfails.txt")
+    assert result.exit_code == code
+    assert said in result.stdout.splitlines()[-1]
+    if code == 0:
+        assert "xfail GRP-02: expected: tiles; row 3" in result.stdout
+
+
+def test_junit(moe_ref_command, judged, tmp_path):
+    judged(HOLDS, FAILS)
+    file = tmp_path / "report.xml"
+    assert moe_ref_command(*TARGET, "--junit", file, "--json").exit_code == 1
+    root = ElementTree.parse(file).getroot()
+    assert [case.attrib["name"] for case in root.iter("testcase")] == ["GRP-01", "GRP-02"]
+
+
+def test_replay(moe_ref_command, monkeypatch, tmp_path):
+    found = []
+
+    def replay(implementation, path, **limits):
+        found.append((implementation.name, path, limits))
+        return FAILS
+
+    monkeypatch.setattr(conformance, "replay", replay)
+    path = Path(save_input(tmp_path))
+    limits = {"time_limit": 120.0, "memory_limit": 2**34}
+    assert moe_ref_command("check", "jax.lax:ragged_dot", "--replay", path).exit_code == 1
+    assert found == [("jax.lax:ragged_dot", path, limits)]
+    moe_ref_command("check", "--replay", path)
+    shipped = [i.name for i in conformance.builtin() if i.op == "grouped_matmul"]
+    assert [name for name, _, _ in found[1:]] == shipped != []
 
 
 def test_html(moe_ref_command, judged, tmp_path):
@@ -149,88 +175,12 @@ def test_html(moe_ref_command, judged, tmp_path):
 def test_checks_are_listed(moe_ref_command):
     found = json.loads(moe_ref_command("checks", "--json").stdout)
     assert [each["id"] for each in found] == [c.id for c in conformance.checks()]
-    assert set(found[0]) == {"id", "op", "kind", "statement", "formula"}
+    assert set(found[0]) == {"id", "op", "kind", "statement", "formula", "mutants"}
+    for mutant in MUTANTS:
+        meant = {each["id"] for each in found if mutant.name in each["mutants"]}
+        assert meant == set(mutant.killers)
     text = moe_ref_command("checks", "--op", "route").stdout
     for check in conformance.checks():
         assert (check.id in text) == (check.op == "route")
-
-
-TARGETS = {
-    "syntax": ("def f(:", "SyntaxError"),
-    "raises": ("raise RuntimeError('no GPU\\nhere')", "no GPU"),
-    "leaves": ("raise SystemExit(0)", "leaves"),
-    "imports": ("import a_module_that_is_not_there", "a_module_that_is_not_there"),
-    "other": ("x = 1", "no 'f'"),
-    "number": ("f = 1", "int"),
-}
-
-
-@pytest.mark.parametrize("name", TARGETS)
-def test_bad_target(moe_ref_command, tmp_path, monkeypatch, name):
-    content, word = TARGETS[name]
-    (tmp_path / f"target_{name}.py").write_text(content)
-    monkeypatch.syspath_prepend(tmp_path)
-    result = moe_ref_command("check", f"target_{name}:f", "--op", "grouped_matmul")
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert len(result.stderr.splitlines()) == 1
-    assert word in result.stderr
-
-
-@pytest.mark.parametrize("target", ["jax.lax", "jax.lax:", ":f", "absent_package:f"])
-def test_bad_target_name(moe_ref_command, target):
-    result = moe_ref_command("check", target, "--op", "grouped_matmul")
-    assert result.exit_code == 2
-    assert len(result.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize("op", [[], ["--op", "dance"]])
-def test_bad_operation(moe_ref_command, op):
-    result = moe_ref_command("check", "jax.lax:ragged_dot", *op)
-    assert result.exit_code == 2
-    assert "grouped_matmul" in result.stderr
-
-
-def test_unknown_check(moe_ref_command):
-    result = moe_ref_command(*TARGET, "--only", "GRP-99")
-    assert result.exit_code == 2
-    assert "GRP-99" in result.stderr
-
-
-DECLARED = """
-from moe_ref.conformance import Implementation
-f = Implementation(name="mine", op="route", function=print, dtypes=("float32",))
-"""
-
-
-def test_declared_operation(moe_ref_command, judged, tmp_path, monkeypatch):
-    (tmp_path / "target_declared.py").write_text(DECLARED)
-    monkeypatch.syspath_prepend(tmp_path)
-    calls = judged(HOLDS)
-    assert moe_ref_command("check", "target_declared:f").exit_code == 0
-    assert moe_ref_command("check", "target_declared:f", "--op", "route").exit_code == 0
-    assert [name for name, _ in calls] == ["mine", "mine"]
-    refused = moe_ref_command("check", "target_declared:f", "--op", "layer")
-    assert refused.exit_code == 2
-    assert "`op` must be 'route'" in refused.stderr
-
-
-@pytest.mark.parametrize("op", ["dance"])
-def test_bad_operation_of_what_is_shipped(moe_ref_command, op):
-    result = moe_ref_command("check", "--op", op)
-    assert result.exit_code == 2
-    assert "grouped_matmul" in result.stderr
-
-
-def test_save_that_is_a_file(moe_ref_command, tmp_path):
-    (tmp_path / "file").touch()
-    result = moe_ref_command(*TARGET, "--save", tmp_path / "file")
-    assert result.exit_code == 2
-    assert "`--save` must be a folder" in result.stderr
-
-
-def test_unwritable_page(moe_ref_command, judged, tmp_path):
-    judged(HOLDS)
-    result = moe_ref_command(*TARGET, "--html", tmp_path / "absent" / "report.html")
-    assert result.exit_code == 2
-    assert "report.html" in result.stderr
+    (row,) = [line for line in text.splitlines() if line.startswith("RTE-02")]
+    assert row.split()[1:3] == ["route", "exact"]

@@ -19,14 +19,21 @@ import os
 import sys
 import time
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def talks(x, w, group_sizes):
     print("from Python")
     os.write(1, b"from C")
     return jnp.zeros((x.shape[0], w.shape[2]), x.dtype)
+
+
+def sleeps_once(x, w, group_sizes):
+    if len(x) and not os.path.exists("slept"):
+        open("slept", "w").close()
+        sleeps(x, w, group_sizes)
+    return np.zeros((x.shape[0], w.shape[2]), x.dtype)
 
 
 def sleeps(x, w, group_sizes):
@@ -88,7 +95,8 @@ def test_closed_pipe_is_quiet():
 @pytest.mark.slow
 def test_json_of_a_kernel_that_talks(tmp_path):
     (tmp_path / "kernels.py").write_text(KERNELS)
-    done = _run("check", "kernels:talks", "--op", "grouped_matmul", "--json", cwd=tmp_path)
+    options = ("--op", "grouped_matmul", "--only", "GRP-02", "--json")
+    done = _run("check", "kernels:talks", *options, cwd=tmp_path)
     assert done.returncode == 1
     found = json.loads(done.stdout)
     assert not found["ok"]
@@ -97,25 +105,57 @@ def test_json_of_a_kernel_that_talks(tmp_path):
     assert "from C" in done.stderr
 
 
-@pytest.mark.slow
-def test_interrupt_is_quiet(tmp_path):
-    (tmp_path / "kernels.py").write_text(KERNELS)
+# A shell's background jobs ignore Ctrl-C, and so do their children.
+_HEARS_CTRL_C = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def _interrupted(*arguments, cwd):
+    """Start `moe-ref check` of a kernel that sleeps, press Ctrl-C, and give status and output."""
     process = subprocess.Popen(
-        [*COMMAND, "check", "kernels:sleeps", "--op", "grouped_matmul"],
-        cwd=tmp_path,
+        [sys.executable, "-c", _HEARS_CTRL_C, *COMMAND, "check", *arguments],
+        cwd=cwd,
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A shell's background jobs ignore Ctrl-C, and so do their children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         assert process.stderr.readline() == "asleep\n"
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=60)
+        return (*process.communicate(timeout=60), process.returncode)
     finally:
         process.kill()
         process.communicate()
-    assert (process.returncode, stdout, stderr) == (130, "", "")
+
+
+@pytest.mark.slow
+def test_interrupt_is_quiet(tmp_path):
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    done = _interrupted("kernels:sleeps", "--op", "grouped_matmul", cwd=tmp_path)
+    assert done == ("", "", 130)
+
+
+@pytest.mark.slow
+def test_interrupt_says_how_to_go_on(tmp_path):
+    """What was judged is kept, what was interrupted is not, and the same command goes on."""
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    options = ["kernels:sleeps_once", "--op", "grouped_matmul", "--resume", "results"]
+    options += ["--only", "GRP-05", "--only", "GRP-13", "--arrays", "numpy"]
+    stdout, stderr, status = _interrupted(*options, cwd=tmp_path)
+    assert (status, stdout) == (130, "")
+    assert stderr == f"moe-ref: to go on: moe-ref check {' '.join(options)}\n"
+    assert _kept(tmp_path / "results") == [("GRP-05", "pass")]
+    done = _run("check", *options, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "2 checks: 1 pass, 1 fail" in done.stdout
+    assert _kept(tmp_path / "results") == [("GRP-05", "pass"), ("GRP-13", "fail")]
+
+
+def _kept(path):
+    results = [json.loads(line)["result"] for line in path.read_text().splitlines()]
+    return [(result["id"], result["status"]) for result in results]

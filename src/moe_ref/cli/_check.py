@@ -1,106 +1,116 @@
 """`moe-ref check` and `moe-ref checks`."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import typer
-
+from moe_ref.cli import _options as option
 from moe_ref.cli._console import Output, print_json, stdout_to_stderr
-from moe_ref.cli._guard import FAILED, WrongUseError, require_place, wrong_use
-from moe_ref.cli._judge import judge_all
-from moe_ref.cli._results import checks_table, counts_line, print_results
-
-Op = Annotated[
-    str | None,
-    typer.Option(metavar="OP", help="Operation; `moe-ref checks` lists them.", show_default=False),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+from moe_ref.cli._guard import WrongUseError, require_place, wrong_use
+from moe_ref.cli._judge import judge_all, replay_all
+from moe_ref.cli._results import checks_table
+from moe_ref.cli._verdict import Files, expected, give
 
 
 def check(
-    target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TARGET",
-            help="Callable to judge, package.module:name; what moe_ref ships if not given.",
-            show_default=False,
-        ),
-    ] = None,
-    op: Op = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ID", help="Run this check only; repeatable.", show_default=False),
-    ] = None,
-    budget: Annotated[Literal["smoke", "thorough"], typer.Option(help="Number of inputs.")] = (
-        "smoke"
-    ),
-    seed: Annotated[int, typer.Option(min=0, metavar="S", help="Of the random inputs.")] = 0,
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="PAGE.HTML", help="Write a report.", show_default=False),
-    ] = None,
-    save: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Save failing inputs as .npz.", show_default=False),
-    ] = None,
-    as_json: Json = False,
+    target: option.Target = None,
+    op: option.Op = None,
+    arrays: option.Arrays = None,
+    only: option.Only = None,
+    budget: option.Budget = "smoke",
+    seed: option.Seed = 0,
+    html: option.Html = None,
+    junit: option.JUnit = None,
+    save: option.Save = None,
+    resume: option.Resume = None,
+    replay: option.Replay = None,
+    xfails: option.Xfails = None,
+    time_limit: option.TimeLimit = 120.0,
+    memory_limit: option.MemoryLimit = 16.0,
+    as_json: option.Json = False,
 ) -> None:
     """Judge a kernel, or the implementations of moe_ref itself."""
-    require_place(html, "--html")
+    files = Files(html=html, junit=junit)
     if save is not None and save.exists() and not save.is_dir():
         raise WrongUseError(f"`--save` must be a folder; {save} is a file.")
-    # Imported here: it is heavier than the rest of the command line.
-    from moe_ref import conformance
-
-    with stdout_to_stderr():
-        implementations = _shipped(op) if target is None else (_load(target, op),)
-    _require_known(only or (), implementations)
-    reports = judge_all(implementations, only or (), budget=budget, seed=seed, save=save)
-    report = conformance.Report(tuple(result for each in reports for result in each.results))
-    console = Output()
-    for each in () if as_json else reports:
-        print_results(each.results, console)
-    if html is not None:
-        with wrong_use(OSError, prefix="`--html` must be writable; "):
-            html.write_text(report.to_html(), encoding="utf-8")
-    if as_json:
-        print_json(report.to_dict())
+    require_place(resume, "--resume")
+    if replay is not None and (only or save or resume):
+        raise WrongUseError("`--replay` must come without --only, --save and --resume.")
+    known = expected(xfails)
+    limits = {"time_limit": time_limit, "memory_limit": int(memory_limit * 2**30)}
+    if replay is not None:
+        saved = _saved(replay)
+        implementations = _implementations(target, op or saved.op, arrays)
+        _require_known([saved.check], implementations, "--replay")
+        reports = replay_all(implementations, replay, **limits)
     else:
-        console.print(counts_line(report.counts()))
-    if not report.ok:
-        raise typer.Exit(FAILED)
+        implementations = _implementations(target, op, arrays)
+        _require_known(only or (), implementations, "--only")
+        _require_journal(resume, seed=seed, budget=budget)
+        options = {"budget": budget, "seed": seed, "save": save, "resume": resume}
+        reports = judge_all(implementations, only or (), **options, **limits)
+    give(reports, known, files, as_json=as_json)
 
 
-def list_checks(op: Op = None, as_json: Json = False) -> None:
+def list_checks(op: option.Op = None, as_json: option.Json = False) -> None:
     """List the checks: what each asserts, of which operation."""
     from moe_ref import conformance
 
     with wrong_use(ValueError):
         found = conformance.checks(op)
     if as_json:
+        from moe_ref.conformance.mutants import MUTANTS
+
         names = ("id", "op", "kind", "statement", "formula")
-        print_json([{name: getattr(c, name) for name in names} for c in found])
+        print_json(
+            [
+                {name: getattr(each, name) for name in names}
+                | {"mutants": [mutant.name for mutant in MUTANTS if each.id in mutant.killers]}
+                for each in found
+            ]
+        )
     else:
         Output().print(checks_table(found))
 
 
-def _require_known(only: Sequence[str], implementations: Sequence[Any]) -> None:
+def _saved(path: Path) -> Any:
+    from moe_ref.conformance._saved import load_case
+
+    with wrong_use(ValueError):
+        return load_case(path)
+
+
+def _implementations(target: str | None, op: str | None, arrays: str | None) -> tuple[Any, ...]:
+    if target is None and arrays is not None:
+        raise WrongUseError("`--arrays` must come with a TARGET.")
+    with stdout_to_stderr():
+        return _shipped(op) if target is None else (_load(target, op, arrays),)
+
+
+def _require_known(only: Collection[str], implementations: Sequence[Any], option: str) -> None:
     from moe_ref import conformance
 
     known = {check.id for each in implementations for check in conformance.checks(each.op)}
     for wanted in only:
         if wanted not in known:
-            message = "`--only` must be an id that `moe-ref checks` lists for the operation"
+            message = f"`{option}` must be an id that `moe-ref checks` lists for the operation"
             raise WrongUseError(f"{message}; got {wanted!r}.")
 
 
-def _load(target: str, op: str | None) -> Any:
+def _require_journal(path: Path | None, **key: object) -> None:
+    from moe_ref.conformance._journal import Journal
+
+    if path is not None:
+        with wrong_use(ValueError, OSError):
+            Journal(path, **key)
+
+
+def _load(target: str, op: str | None, arrays: str | None) -> Any:
     from moe_ref import conformance
 
     try:
         with wrong_use(ValueError):
-            return conformance.load_target(target, op=op)
+            return conformance.load_target(target, op=op, arrays=arrays)
     except SystemExit as error:
         raise WrongUseError(f"{target}: importing it ended the process ({error.code}).") from error
 

@@ -1,8 +1,11 @@
 """Judge several implementations at once, with bars."""
 
+import shlex
+import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from moe_ref.cli._console import progress_bar, stdout_to_stderr
@@ -50,7 +53,27 @@ def judge_all(implementations: Sequence[Any], only: Sequence[str], **options: An
                 jobs.append(pool.submit(judge, implementation, ids))
         try:
             return [job.result() for job in jobs]
-        except BaseException:
+        except BaseException as error:
             stop.set()
             end_all()
+            if isinstance(error, KeyboardInterrupt) and options.get("resume") is not None:
+                print(f"moe-ref: to go on: moe-ref {shlex.join(sys.argv[1:])}", file=sys.stderr)
             raise
+
+
+def replay_all(implementations: Sequence[Any], path: Path, **options: Any) -> list[Any]:
+    """Try a saved failure again.
+
+    Args:
+        implementations: what is judged.
+        path: the saved failure.
+        **options: of `conformance.replay`.
+
+    Returns:
+        The reports, in the order of the implementations.
+    """
+    from moe_ref import conformance
+
+    with stdout_to_stderr():
+        results = [conformance.replay(each, path, **options) for each in implementations]
+    return [conformance.Report((result,)) for result in results]

@@ -8,6 +8,7 @@ import moe_ref
 from moe_ref.cli._check import check, list_checks
 from moe_ref.cli._guard import Guarded
 from moe_ref.cli._inspect import inspect
+from moe_ref.cli._mutants import mutants
 
 app = typer.Typer(
     cls=Guarded,
@@ -36,6 +37,7 @@ def describe(
 
 app.command("check")(check)
 app.command("checks")(list_checks)
+app.command("mutants")(mutants)
 app.command("inspect")(inspect)
 
 

@@ -9,7 +9,13 @@ from rich.text import Text
 
 from moe_ref.cli._console import Output
 
-STYLES = {"pass": "green", "fail": "bold red", "cannot tell": "bold yellow", "skipped": "dim"}
+STYLES = {
+    "pass": "green",
+    "fail": "bold red",
+    "cannot tell": "bold yellow",
+    "skipped": "dim",
+    "xfail": "yellow",
+}
 
 
 def print_results(results: Sequence[Any], console: Output) -> None:
@@ -17,7 +23,7 @@ def print_results(results: Sequence[Any], console: Output) -> None:
     first = results[0]
     console.print(Text(first.implementation, style="bold").append(f"  {first.op}", "not bold dim"))
     console.print(results_table(results))
-    _print_skipped(results, console)
+    _print_reasons(results, console)
     console.print()
     for result in results:
         if result.status in ("fail", "cannot tell"):
@@ -26,7 +32,7 @@ def print_results(results: Sequence[Any], console: Output) -> None:
 
 def results_table(results: Iterable[Any]) -> Table:
     """Check, claim, verdict, and worst error over bound."""
-    table = _table()
+    table = bare_table()
     table.add_column("check", no_wrap=True)
     table.add_column("statement", ratio=1)
     table.add_column("verdict", no_wrap=True)
@@ -39,7 +45,7 @@ def results_table(results: Iterable[Any]) -> Table:
 
 def checks_table(checks: Sequence[Any]) -> Table:
     """What can be checked."""
-    table = _table()
+    table = bare_table()
     for name in ("check", "operation", "kind"):
         table.add_column(name, no_wrap=True)
     table.add_column("statement", ratio=1)
@@ -48,7 +54,8 @@ def checks_table(checks: Sequence[Any]) -> Table:
     return table
 
 
-def _table() -> Table:
+def bare_table() -> Table:
+    """A table with a line under its head and nothing else."""
     return Table(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim", expand=True
     )
@@ -68,14 +75,15 @@ def ratio(value: float | None) -> str:
     return f"{value:#.4g}".rstrip(".") if value else "0"
 
 
-def _print_skipped(results: Sequence[Any], console: Output) -> None:
-    """Why checks were skipped, one line a reason."""
-    skipped = [result for result in results if result.status == "skipped"]
-    reasons: dict[str, list[str]] = {}
-    for result in skipped:
-        reasons.setdefault(result.detail or "no reason given", []).append(result.id)
-    for reason, ids in reasons.items():
-        console.print(Text(f"skipped {', '.join(ids)}: {reason}", style="dim"))
+def _print_reasons(results: Sequence[Any], console: Output) -> None:
+    """Why checks were skipped or are known to fail, one line a reason."""
+    for status in ("skipped", "xfail"):
+        reasons: dict[str, list[str]] = {}
+        for result in results:
+            if result.status == status:
+                reasons.setdefault(result.detail or "no reason given", []).append(result.id)
+        for reason, ids in reasons.items():
+            console.print(Text(f"{status} {', '.join(ids)}: {reason}", style="dim"))
 
 
 def _print_failure(result: Any, console: Output) -> None:

@@ -8,6 +8,9 @@ import pathlib
 import moe_ref
 from moe_ref.conformance._result import Result
 
+# How every line begins, so that no other file is written to.
+_START = '{"key": '
+
 
 class Journal:
     """Results in a file, one JSON object a line.
@@ -15,6 +18,9 @@ class Journal:
     Args:
         path: of the file; made if need be.
         key: what has to be equal for a result to be taken over: seed, budget and the like.
+
+    Raises:
+        ValueError: the file holds something else.
     """
 
     def __init__(self, path: str | os.PathLike, **key: object):
@@ -22,7 +28,11 @@ class Journal:
         self._key = {"moe_ref": moe_ref.__version__} | {k: str(v) for k, v in key.items()}
         self._known: dict[tuple[str, str], Result] = {}
         if self._path.exists():
-            text = self._path.read_text(encoding="utf-8")
+            text = self._path.read_text(encoding="utf-8", errors="replace")
+            if not text.startswith(_START[: len(text)]):
+                raise ValueError(
+                    f"`resume` must be a file of results, or absent; got {self._path}."
+                )
             for line in text.splitlines():
                 self._read(line)
             if text and not text.endswith("\n"):

@@ -51,14 +51,15 @@ def run(
             same seed and budget, are taken over.
         shrink_seconds: time to spend on making a failing input small; 0: leave it as it is.
         isolate: run the kernel in a process of its own.
-        progress: called with (checks done, checks in all, what comes next).
+        progress: called with (checks done, checks in all, what comes next), before and after
+            each; an exception it raises ends the run, and the last result is not kept.
 
     Returns:
         The report. A crash, a hang or an exception of the kernel is a failed check; a kernel that
         cannot be imported by name runs in this process, where a crash or a hang is not caught.
 
     Raises:
-        ValueError: an unknown operation, check or budget.
+        ValueError: an unknown operation, check or budget; `resume` is a file of something else.
 
     Example:
         ```python
@@ -88,11 +89,12 @@ def run(
                 progress(number, len(chosen), f"{implementation.name} {check.id}")
             known = None if journal is None else journal.find(implementation.name, check.id)
             result = known or trial.of(check, inputs(implementation, check, budget, seed))
+            if progress is not None:
+                # Before it is kept: `progress` may end the run, whose kernel was ended then too.
+                progress(number + 1, len(chosen), implementation.name)
             if journal is not None and known is None:
                 journal.add(result)
             results.append(result)
-        if progress is not None:
-            progress(len(chosen), len(chosen), implementation.name)
     finally:
         runner.close()
     return Report(tuple(results))

@@ -59,7 +59,7 @@ def load_case(path: str | os.PathLike) -> Saved:
         ValueError: no such file, or another one.
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             about = json.loads(str(stored[_ABOUT]))
             arrays = {
                 name: stored[name].astype(dtype_of(kind)) for name, kind in about["dtypes"].items()

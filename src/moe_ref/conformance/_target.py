@@ -35,12 +35,17 @@ def load_target(target: str, *, op: str | None = None, arrays: str | None = None
     module_name, _, path = target.rpartition(":")
     if not module_name or not path:
         raise ValueError(f"`target` must be of the form package.module:name; got {target!r}.")
-    if module_name.endswith(_LIBRARIES):
-        return from_shared_library(module_name, path)
-    found = _found(target, module_name, path)
+    found: Any = (
+        from_shared_library(module_name, path)
+        if module_name.endswith(_LIBRARIES)
+        else _found(target, module_name, path)
+    )
     if isinstance(found, Implementation):
-        if op not in (None, found.op):
-            raise ValueError(f"`op` must be {found.op!r}, as {target!r} declares; got {op!r}.")
+        for name, given in (("op", op), ("arrays", arrays)):
+            declared = getattr(found, name)
+            if given not in (None, declared):
+                said = f"`{name}` must be {declared!r}, as {target!r} declares; got {given!r}."
+                raise ValueError(said)
         return found
     if not callable(found):
         raise ValueError(f"`target` must be callable; {target!r} is a {type(found).__name__}.")

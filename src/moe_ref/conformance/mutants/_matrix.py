@@ -1,6 +1,7 @@
 """Which check notices which mutant."""
 
 import dataclasses
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
@@ -122,7 +123,9 @@ def _judged(
 ) -> list[tuple[Any, ...]]:
     """The results of every implementation and seed, in this order."""
     context = get_context("spawn")  # JAX has threads, which a fork would not take along
-    with ProcessPoolExecutor(at_once, mp_context=context) as pool:
+    # Ctrl-C is for this process: it drops what has not begun, and says nothing for the others.
+    quiet = (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(at_once, context, signal.signal, quiet) as pool:
         jobs: list[Future] = []
         for implementation in implementations:
             for seed in seeds:
@@ -131,7 +134,11 @@ def _judged(
                     label = implementation.name
                     job.add_done_callback(lambda _, label=label: progress(label))
                 jobs.append(job)
-        return [job.result() for job in jobs]
+        try:
+            return [job.result() for job in jobs]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _judge(implementation: Implementation, seed: int, budget: Budget) -> tuple[Any, ...]:
