@@ -37,9 +37,9 @@ class Library:
         return types.SimpleNamespace(**(absent | made), spec=spec)
 
     def repeat(self, values: Any, counts: Any, total: int, rest: float) -> Any:
-        """Each value as often as it counts, then `rest` up to `total`."""
+        """Each value as often as it counts, then `rest`: `total` in all."""
         repeated = np.full(total, rest, np.asarray(values).dtype)
-        counted = np.repeat(np.asarray(values), np.asarray(counts).astype(np.int64))
+        counted = np.repeat(np.asarray(values), np.asarray(counts).astype(np.int64))[:total]
         repeated[: len(counted)] = counted
         return repeated
 
@@ -107,14 +107,19 @@ class _Torch(Library):
 
     def give(self, array):
         if array.dtype.name == "bfloat16":
-            bits = self.torch.from_numpy(array.view(np.int16).copy())
-            return bits.view(self.torch.bfloat16).to(self.device)
+            return self._dense(array.view(np.int16)).view(self.torch.bfloat16)
         wide = {"uint16": np.int32, "uint32": np.int64}.get(array.dtype.name, array.dtype)
-        return self.torch.from_numpy(array.astype(wide)).to(self.device)
+        return self._dense(array.astype(wide))
+
+    def _dense(self, array):
+        # NumPy gives empty arrays strides of 0, which torch's kernels take for broadcast ones.
+        whole = self.torch.empty(array.shape, dtype=self.torch.from_numpy(array).dtype)
+        whole.copy_(self.torch.from_numpy(array))
+        return whole.to(self.device)
 
     def repeat(self, values, counts, total, rest):
         repeated = self.torch.full((total,), rest, dtype=values.dtype, device=values.device)
-        counted = self.torch.repeat_interleave(values, counts.to(values.device))
+        counted = self.torch.repeat_interleave(values, counts.to(values.device))[:total]
         repeated[: len(counted)] = counted
         return repeated
 
