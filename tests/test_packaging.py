@@ -52,7 +52,14 @@ def test_declares_what_it_imports():
     optional = [*EXTRAS["plot"], *EXTRAS["test"]]
     declared = {_name(requirement) for requirement in [*DEPENDENCIES, *optional]}
     imported = {name.lower() for file in SOURCES for name in _imported(file)}
-    assert imported - {"moe_ref"} - sys.stdlib_module_names <= declared
+    assert imported - {"moe_ref", "_moe_ref_pytest"} - sys.stdlib_module_names <= declared
+
+
+def test_the_wheel_holds_the_plugin():
+    held = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
+    (plugin,) = PYPROJECT["project"]["entry-points"]["pytest11"].values()
+    assert held == ["src/moe_ref", f"src/{plugin}.py"]
+    assert all((ROOT / path).exists() for path in held)
 
 
 def test_pins_every_direct_dependency():

@@ -4,6 +4,7 @@ from moe_ref.conformance._builtin import builtin as builtin
 from moe_ref.conformance._case import Case as Case
 from moe_ref.conformance._check import Check as Check
 from moe_ref.conformance._implementation import Implementation as Implementation
+from moe_ref.conformance._parametrize import parametrize as parametrize
 from moe_ref.conformance._result import Judgement as Judgement
 from moe_ref.conformance._result import Report as Report
 from moe_ref.conformance._result import Result as Result

@@ -62,7 +62,7 @@ def _found(target: str, module_name: str, path: str) -> Any:
     _require_import_returns(module_name)
     try:
         found: Any = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"`target` must be importable; {module_name!r} raised {reason}") from None
     for name in path.split("."):
