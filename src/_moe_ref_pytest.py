@@ -4,6 +4,7 @@ It lies beside the package and imports it only when it is asked for: pytest load
 conftest.py, and jaxtyping's import hook, which a conftest.py installs, needs moe_ref not imported.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ def _cases(config: pytest.Config) -> list[Any]:
     from moe_ref.conformance._parametrize import cases
     from moe_ref.conformance._xfails import read_xfails
 
-    option = config.getoption
+    option: Callable[[str], Any] = config.getoption
     xfails = {} if option("moe_xfails") is None else read_xfails(option("moe_xfails"))
     found = []
     for target in option("moe_impl"):
