@@ -4,7 +4,6 @@ It lies beside the package and imports it only when it is asked for: pytest load
 conftest.py, and jaxtyping's import hook, which a conftest.py installs, needs moe_ref not imported.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Load what is judged, so that wrong use is told before anything is collected."""
-    if config.getoption("moe_impl"):
+    if config.option.moe_impl:
         try:
             config.stash[CASES] = _cases(config)
         except ValueError as error:
@@ -50,11 +49,10 @@ def _cases(config: pytest.Config) -> list[Any]:
     from moe_ref.conformance._parametrize import cases
     from moe_ref.conformance._xfails import read_xfails
 
-    option: Callable[[str], Any] = config.getoption
-    xfails = {} if option("moe_xfails") is None else read_xfails(option("moe_xfails"))
+    given = config.option
+    xfails = {} if given.moe_xfails is None else read_xfails(given.moe_xfails)
     found = []
-    for target in option("moe_impl"):
-        mine = load_target(target, op=option("moe_op"), arrays=option("moe_arrays"))
-        budget, seed = option("moe_budget"), option("moe_seed")
-        found += cases(mine, only=(), xfails=xfails, budget=budget, seed=seed)
+    for target in given.moe_impl:
+        mine = load_target(target, op=given.moe_op, arrays=given.moe_arrays)
+        found += cases(mine, only=(), xfails=xfails, budget=given.moe_budget, seed=given.moe_seed)
     return found

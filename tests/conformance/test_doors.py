@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -125,9 +126,9 @@ class _Config:
 
     def __init__(self, args=(), **options):
         none = dict.fromkeys(("moe_op", "moe_arrays", "moe_xfails"))
-        self._options = {"moe_impl": [], "moe_budget": "smoke", "moe_seed": 0} | none | options
+        options = {"moe_impl": [], "moe_budget": "smoke", "moe_seed": 0} | none | options
         self.args, self.stash = args, pytest.Stash()
-        self.getoption = self._options.__getitem__
+        self.option = types.SimpleNamespace(**options)
 
 
 KERNEL = "conformance.doors_kernels:right"
