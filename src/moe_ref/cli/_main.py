@@ -9,6 +9,7 @@ from moe_ref.cli._check import check, list_checks
 from moe_ref.cli._guard import Guarded
 from moe_ref.cli._inspect import inspect
 from moe_ref.cli._mutants import mutants
+from moe_ref.cli._vectors import vectors, verify
 
 app = typer.Typer(
     cls=Guarded,
@@ -38,6 +39,8 @@ def describe(
 app.command("check")(check)
 app.command("checks")(list_checks)
 app.command("mutants")(mutants)
+app.command("vectors")(vectors)
+app.command("verify")(verify)
 app.command("inspect")(inspect)
 
 
