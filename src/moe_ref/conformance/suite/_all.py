@@ -5,6 +5,9 @@ from moe_ref.conformance._check import Check
 from moe_ref.conformance.operations import OPERATIONS
 from moe_ref.conformance.suite import (
     _grouped_gradients,
+    _grouped_laws,
+    _grouped_linear,
+    _grouped_statistics,
     _grouped_values,
     _layer,
     _route,
@@ -13,6 +16,9 @@ from moe_ref.conformance.suite import (
 _CHECKS: tuple[Check, ...] = (
     *_grouped_values.CHECKS,
     *_grouped_gradients.CHECKS,
+    *_grouped_statistics.CHECKS,
+    *_grouped_laws.CHECKS,
+    *_grouped_linear.CHECKS,
     *_route.CHECKS,
     *_layer.CHECKS,
 )

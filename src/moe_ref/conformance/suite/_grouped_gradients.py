@@ -1,46 +1,48 @@
 """Checks of `grouped_matmul`: gradients, with random cotangents."""
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from moe_ref import oracle
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Check
-from moe_ref.conformance._judge import equal, within
+from moe_ref.conformance._judge import all_of, equal, failed, within
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
-from moe_ref.conformance.suite._data import normal, one_expert_sizes, zipf_sizes
-from moe_ref.conformance.suite._grouped_values import belongs, grouped_case, where_row
+from moe_ref.conformance.suite import _grouped_cases as cases
+from moe_ref.conformance.suite._data import one_expert_sizes
+from moe_ref.conformance.suite._grouped_cases import (
+    POISONED_EXPERTS,
+    ROWS,
+    based,
+    belongs,
+    gradients_of,
+    owners,
+    poisoned_tails,
+    where_row,
+    where_weight,
+    with_cotangent,
+)
 
-
-def _truth(case: Case):
-    arrays = case.arrays
-    return oracle.grouped_matmul_vjp(
-        arrays["x"],
-        arrays["w"],
-        arrays["group_sizes"],
-        arrays["cotangent"],
-        numerics=case.numerics,
-    )
+NO_GRADIENT = Judgement(status="skipped", detail="no gradient is reported")
 
 
 def _judge_dx(case: Case, outputs: Outputs) -> Judgement:
-    truth = _truth(case)
-    rows = belongs(case)
-    return within(outputs["grad.x"], truth.x, where=where_row(case), rows=rows)
+    truth = gradients_of(case).x
+    return within(outputs["grad.x"], truth, where=where_row(case), rows=belongs(case))
 
 
 def _judge_dw(case: Case, outputs: Outputs) -> Judgement:
-    truth = _truth(case)
-    return within(outputs["grad.w"], truth.w, where=_where_weight)
+    return within(outputs["grad.w"], gradients_of(case).w, where=where_weight)
 
 
 def _judge_empty(case: Case, outputs: Outputs) -> Judgement:
     dw = outputs["grad.w"]
     empty = case.arrays["group_sizes"] == 0
     expected = np.where(empty[:, None, None], np.zeros_like(dw), dw)
-    return equal(dw, expected, where=_where_weight)
+    return equal(dw, expected, where=where_weight)
 
 
 def _judge_zero_tail(case: Case, outputs: Outputs) -> Judgement:
@@ -49,66 +51,87 @@ def _judge_zero_tail(case: Case, outputs: Outputs) -> Judgement:
     return equal(dx, expected, where=where_row(case))
 
 
-def _where_weight(place: tuple[int, ...]) -> str:
-    return f"dw of expert {place[0]}, element {place[1:]}"
+def _judge_dtypes(case: Case, outputs: Outputs) -> Judgement:
+    expected = case.dtype if case.numerics is None else case.numerics.gradient
+    found = {name: outputs[name].dtype.name for name in gradient_names(outputs)}
+    wrong = {name: dtype for name, dtype in found.items() if dtype != expected}
+    if not wrong:
+        return Judgement(status="pass") if found else NO_GRADIENT
+    return failed(f"{', '.join(f'{n} is {d}' for n, d in wrong.items())}, expected {expected}")
 
 
-def _with_cotangent(rng, case: Case) -> Case:
-    shape = (len(case.arrays["x"]), case.arrays["w"].shape[2])
-    return case.replace(cotangent=normal(rng, shape, case.dtype))
+def _judge_twice(case: Case, outputs: Outputs) -> Judgement:
+    rows = belongs(case)
+    same = [
+        equal(outputs[f"again.{name}"][rows], outputs[name][rows], where=where_row(case))
+        if name == "grad.x"
+        else equal(outputs[f"again.{name}"], outputs[name], where=where_weight)
+        for name in gradient_names(outputs)
+    ]
+    return all_of(*same) if same else NO_GRADIENT
 
 
-def _skewed(rng, dtype, budget):
-    for sizes in (
-        zipf_sizes(rng, experts=8, rows=200),
-        one_expert_sizes(experts=5, rows=65, hot=2),
-        np.array([0, 9, 0, 0, 17, 5, 0], np.int32),
-    ):
-        yield _with_cotangent(rng, grouped_case(rng, f"sizes {sizes.tolist()}", dtype, sizes))
-    large = zipf_sizes(rng, experts=12, rows=700)
-    label = "Zipf over 12 experts, 700 rows"
-    yield _with_cotangent(rng, grouped_case(rng, label, dtype, large, k=136, n=152))
+def gradient_names(outputs: Outputs) -> list[str]:
+    """Names of the gradients that the kernel gave for the case itself."""
+    return [name for name in outputs if name.startswith("grad.")]
 
 
-def _edges(rng, dtype, budget):
-    for m in (1, 33, 129) if budget == "smoke" else (1, 31, 33, 63, 64, 65, 127, 129):
-        yield _with_cotangent(rng, grouped_case(rng, f"{m} rows", dtype, [m, 7], k=33, n=31))
+def _with_cotangents(draw):
+    def drawn(rng, dtype, budget) -> Iterator[Case]:
+        return (with_cotangent(rng, case) for case in draw(rng, dtype, budget))
+
+    return drawn
 
 
-def _empty(rng, dtype, budget):
-    for sizes in ([8, 0, 8, 0], [0, 16, 0, 0], [0, 0, 0, 16], [0, 0, 0, 0]):
-        case = _with_cotangent(rng, grouped_case(rng, f"sizes {sizes}", dtype, sizes, tail=3))
+def _skewed(rng, dtype, budget) -> Iterator[Case]:
+    skewed = cases.skewed(rng, dtype, budget)
+    yield from skewed if budget == "thorough" else itertools.islice(skewed, 1)
+    yield based(rng, "all rows to expert 2", dtype, one_expert_sizes(experts=7, rows=ROWS, hot=2))
+    yield based(rng, "idle experts, square weights", dtype, (0, 9, 0, 0, 17, 39, 0), k=48)
+
+
+def _empty(rng, dtype, budget) -> Iterator[Case]:
+    for sizes in ((8, 0, 8, 0), (0, 16), (0, 0, 0, 0, 0, 0, 16), ()):
+        case = with_cotangent(rng, based(rng, f"sizes {list(sizes)}", dtype, sizes))
         yield case
         weights = case.arrays["w"].copy()
-        weights[np.asarray(sizes) == 0] = np.nan
-        yield Case(label=f"sizes {sizes}, NaN in idle experts", arrays=case.arrays | {"w": weights})
+        weights[case.arrays["group_sizes"] == 0] = np.nan
+        label = f"{case.label}, NaN in idle experts"
+        yield Case(label=label, arrays=case.arrays | {"w": weights})
 
 
-def _poisoned_tail(rng, dtype, budget):
-    for poison in (np.nan, np.inf, 1e30):
-        for sizes in ([3, 0, 2, 0], [5], [40, 25]):
-            label = f"{poison} in the tail of x and cotangent, sizes {sizes}"
-            case = _with_cotangent(rng, grouped_case(rng, label, dtype, sizes, tail=11))
-            case.arrays["x"][~belongs(case)] = poison
-            case.arrays["cotangent"][~belongs(case)] = poison
-            yield case
+def _poisoned_tail(rng, dtype, budget) -> Iterator[Case]:
+    for poison, sizes in poisoned_tails(dtype):
+        label = f"{poison} in the tail of x and cotangent, sizes {list(sizes)}"
+        case = with_cotangent(rng, based(rng, label, dtype, sizes))
+        case.arrays["x"][~belongs(case)] = poison
+        case.arrays["cotangent"][~belongs(case)] = poison
+        yield case
 
 
-def _poisoned_expert(rng, dtype, budget):
-    for poison in (np.nan, np.inf):
-        for expert in (0, 1, 3):
-            label = f"{poison} in expert {expert}"
-            case = _with_cotangent(rng, grouped_case(rng, label, dtype, [9, 0, 20, 4]))
-            case.arrays["w"][expert, 1, :] = poison
-            yield case
+def _poisoned_expert(rng, dtype, budget) -> Iterator[Case]:
+    for poison, expert in POISONED_EXPERTS:
+        case = with_cotangent(rng, based(rng, f"{poison} in expert {expert}", dtype))
+        case.arrays["w"][expert, 1, :] = poison
+        yield case
 
 
-def _poisoned_row(rng, dtype, budget):
+def _poisoned_row(rng, dtype, budget) -> Iterator[Case]:
     for name in ("x", "cotangent"):
-        label = f"NaN in row 12 of {name}"
-        case = _with_cotangent(rng, grouped_case(rng, label, dtype, [9, 0, 20, 4]))
+        case = with_cotangent(rng, based(rng, f"NaN in row 12 of {name}", dtype))
         case.arrays[name][12] = np.nan
         yield case
+
+
+def _small_cotangent(rng, dtype, budget) -> Iterator[Case]:
+    case = with_cotangent(rng, based(rng, "cotangent of expert 2 of size 1e-5", dtype))
+    dy = case.arrays["cotangent"]
+    dy[owners(case) == 2] *= np.asarray(1e-5, dy.dtype)
+    yield case
+
+
+def _plain(rng, dtype, budget) -> Iterator[Case]:
+    yield with_cotangent(rng, based(rng, "sizes of all kinds", dtype))
 
 
 _DX, _DW = "dx[r] = dy[r] @ w[e(r)]^T", "dw[e] = x_e^T @ dy_e"
@@ -117,7 +140,7 @@ _DX_TAIL = "dx[r] = 0, r >= sum(group_sizes)"
 _WANTED = {_DX: "grad.x", _DX_TAIL: "grad.x", _DW: "grad.w", _DW_EMPTY: "grad.w"}
 
 
-def _check(number: int, statement: str, cases, judge, formula: str, **fields: Any) -> Check:
+def _check(number: int, statement: str, draw, judge, formula: str, **fields: Any) -> Check:
     return Check(
         id=f"GRP-{number:02d}",
         op="grouped_matmul",
@@ -125,18 +148,34 @@ def _check(number: int, statement: str, cases, judge, formula: str, **fields: An
         formula=formula,
         kind="gradient",
         method="vjp",
-        cases=cases,
+        cases=draw,
         judge=judge,
-        wants=(_WANTED[formula],),
+        wants=(_WANTED[formula],) if formula in _WANTED else (),
         **fields,
     )
 
 
+_SKEWED, _EDGES, _TINY = map(_with_cotangents, (_skewed, cases.edges, cases.tiny))
+
 CHECKS = (
-    _check(31, "The gradient of x is right under skew.", _skewed, _judge_dx, _DX),
-    _check(32, "The gradient of w is right under skew.", _skewed, _judge_dw, _DW),
-    _check(33, "The gradient of x is right around tile edges.", _edges, _judge_dx, _DX),
-    _check(34, "The gradient of w is right around tile edges.", _edges, _judge_dw, _DW),
+    _check(31, "The gradient of x is right under skew.", _SKEWED, _judge_dx, _DX),
+    _check(32, "The gradient of w is right under skew.", _SKEWED, _judge_dw, _DW),
+    _check(
+        33,
+        "The gradient of x is right around tile edges.",
+        _EDGES,
+        _judge_dx,
+        _DX,
+        may_refuse=True,
+    ),
+    _check(
+        34,
+        "The gradient of w is right around tile edges.",
+        _EDGES,
+        _judge_dw,
+        _DW,
+        may_refuse=True,
+    ),
     _check(
         35,
         "The weight gradient of an empty group is exactly zero, even where its weight is NaN.",
@@ -193,5 +232,37 @@ CHECKS = (
         _poisoned_expert,
         _judge_dw,
         _DW,
+    ),
+    _check(57, "The gradient of x is right for 1 or 3 rows.", _TINY, _judge_dx, _DX),
+    _check(58, "The gradient of w is right for 1 or 3 rows.", _TINY, _judge_dw, _DW),
+    _check(
+        59,
+        "A small cotangent of one expert's rows keeps its relative accuracy in their gradient.",
+        _small_cotangent,
+        _judge_dx,
+        _DX,
+    ),
+    _check(
+        60,
+        "A small cotangent of one expert's rows keeps its relative accuracy in the weight's.",
+        _small_cotangent,
+        _judge_dw,
+        _DW,
+    ),
+    _check(
+        61,
+        "Two runs on the same input give the same bits of every gradient.",
+        _SKEWED,
+        _judge_twice,
+        "dx = dx', dw = dw'",
+        related=lambda case: {"again": case},
+        needs="deterministic",
+    ),
+    _check(
+        62,
+        "A gradient has the dtype of its input, or the one declared for it.",
+        _plain,
+        _judge_dtypes,
+        "dx: dtype of x; dw: dtype of w",
     ),
 )

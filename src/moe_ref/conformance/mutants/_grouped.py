@@ -1,0 +1,19 @@
+"""Wrong and right grouped matmuls."""
+
+from moe_ref.conformance.mutants import (
+    _grouped_correct,
+    _grouped_gradients,
+    _grouped_poison,
+    _grouped_precision,
+    _grouped_rows,
+    _grouped_tiles,
+)
+
+MUTANTS = (
+    *_grouped_rows.MUTANTS,
+    *_grouped_tiles.MUTANTS,
+    *_grouped_poison.MUTANTS,
+    *_grouped_precision.MUTANTS,
+    *_grouped_gradients.MUTANTS,
+)
+CORRECT = _grouped_correct.CORRECT

@@ -1,0 +1,166 @@
+"""Operands for the checks of `grouped_matmul`.
+
+Few shapes, used by many checks: a kernel that is compiled for each shape compiles few times. No
+shape depends on the seed.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from moe_ref import oracle
+from moe_ref.conformance._case import Case
+from moe_ref.conformance._check import Budget
+from moe_ref.conformance.suite._data import dtype_of, normal, zipf_sizes
+
+Rng = np.random.Generator
+Draw = Callable[[Rng, tuple[int, ...], str], np.ndarray]
+
+# Around the edges of tiles, and a prime.
+EDGES = (1, 3, 31, 32, 33, 63, 64, 65, 127, 128, 129, 251)
+# Groups of one base shape: 7 experts, 65 rows, one more than a tile of 64.
+MIXED = (9, 0, 20, 4, 17, 1, 14)
+ROWS = sum(MIXED)
+EXPERTS = len(MIXED)
+POISONED_EXPERTS = ((np.nan, 0), (np.nan, 1), (np.inf, 3), (np.nan, EXPERTS - 1))
+# Groups large enough for a statistic of each expert, and some without rows.
+LARGE = (64, 0, 96, 64, 0, 96, 64, 0)
+
+
+def grouped_case(
+    rng: Rng,
+    label: str,
+    dtype: str,
+    sizes,
+    *,
+    k: int = 64,
+    n: int = 48,
+    tail: int = 0,
+    scale: float = 1.0,
+    draw: Draw | None = None,
+) -> Case:
+    """Random operands for the given group sizes.
+
+    Args:
+        rng: draws the numbers.
+        label: what the case is about.
+        dtype: of x and w.
+        sizes: rows of each expert; int32 unless they have a dtype of their own.
+        k: columns of x.
+        n: columns of the result.
+        tail: rows that belong to no group.
+        scale: of x.
+        draw: how to draw operands; None: normal ones, with results of the size of `scale`.
+
+    Returns:
+        The case, without a cotangent.
+    """
+    sizes = np.asarray(sizes) if isinstance(sizes, np.ndarray) else np.asarray(sizes, np.int32)
+    rows = int(sizes.astype(np.int64).sum()) + tail
+    if draw is None:
+        x = normal(rng, (rows, k), dtype, scale)
+        w = normal(rng, (len(sizes), k, n), dtype, k**-0.5)
+    else:
+        x, w = draw(rng, (rows, k), dtype), draw(rng, (len(sizes), k, n), dtype)
+    return Case(label=label, arrays={"x": x, "w": w, "group_sizes": sizes})
+
+
+def based(rng: Rng, label: str, dtype: str, sizes=MIXED, **options) -> Case:
+    """Operands of the base shape: `sizes` of the first experts, and a tail up to `ROWS`."""
+    sizes = (*sizes, *(0,) * (EXPERTS - len(sizes)))
+    return grouped_case(rng, label, dtype, sizes, tail=ROWS - int(sum(sizes)), **options)
+
+
+def with_cotangent(rng: Rng, case: Case) -> Case:
+    """The case with a random cotangent."""
+    rows, (k, n) = len(case.arrays["x"]), case.arrays["w"].shape[1:]
+    draw = _positive if 1 in (k, n) else normal
+    return case.replace(cotangent=draw(rng, (rows, n), case.dtype))
+
+
+def skewed(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
+    """Zipf sizes."""
+    for experts, rows, k, n in _SKEWED if budget == "smoke" else (*_SKEWED, (64, 1024, 64, 48)):
+        sizes = zipf_sizes(rng, experts=experts, rows=rows)
+        yield grouped_case(rng, f"Zipf over {experts} experts", dtype, sizes, k=k, n=n)
+
+
+_SKEWED = ((len(LARGE), sum(LARGE), 64, 48), (len(EDGES), sum(EDGES), 72, 136))
+
+
+def edges(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
+    """Groups of every size in `EDGES` at once, then every such k and n."""
+    label = f"groups of {', '.join(map(str, EDGES))} rows, shuffled"
+    sizes = rng.permutation(np.asarray(EDGES, np.int32))
+    yield grouped_case(rng, label, dtype, sizes, k=72, n=136)
+    if budget == "thorough":
+        for rows in EDGES:
+            yield grouped_case(rng, f"{rows} rows before 7", dtype, [rows, 7], k=32, n=16)
+    for k, n in _PAIRS if budget == "smoke" else itertools.product(EDGES, EDGES):
+        # A result with a single column, or a gradient, may be 0 by chance unless all are positive.
+        draw = _positive if 1 in (k, n) else None
+        yield grouped_case(rng, f"k={k}, n={n}", dtype, [5, 0, 11], k=k, n=n, draw=draw)
+
+
+# Each of `EDGES` once.
+_PAIRS = ((1, 129), (128, 3), (31, 65), (63, 32), (33, 127), (251, 64))
+
+
+def _positive(rng: Rng, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    return rng.uniform(0.5, 1.5, shape).astype(dtype_of(dtype))
+
+
+def tiny(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
+    """Fewer rows than any tile has."""
+    yield grouped_case(rng, "1 row", dtype, [0, 0, 1, 0, 0, 0, 0])
+    yield grouped_case(rng, "3 rows", dtype, [0, 1, 0, 0, 0, 2, 0])
+
+
+def poisoned_tails(dtype: str) -> tuple[tuple[float, tuple[int, ...]], ...]:
+    """What unwritten memory may hold, NaN, Inf or a number whose square overflows, and sizes."""
+    large = 6e4 if dtype == "float16" else 1e30
+    some, nearly_all = (3, 0, 2), (40, 24)
+    nans = tuple((np.nan, sizes) for sizes in (some, (5,), (), nearly_all))
+    return (*nans, (np.inf, nearly_all), (large, some))
+
+
+def belongs(case: Case) -> np.ndarray:
+    """Which rows belong to a group."""
+    total = int(case.arrays["group_sizes"].astype(np.int64).sum())
+    return np.arange(len(case.arrays["x"])) < total
+
+
+def owners(case: Case) -> np.ndarray:
+    """The expert of each row that belongs to a group."""
+    sizes = case.arrays["group_sizes"].astype(np.int64)
+    return np.repeat(np.arange(len(sizes)), sizes)
+
+
+def where_row(case: Case) -> Callable[[tuple[int, ...]], str]:
+    """Name an element of the result by row, expert and column."""
+    ends = np.cumsum(case.arrays["group_sizes"].astype(np.int64))
+
+    def name(place: tuple[int, ...]) -> str:
+        expert = int(np.searchsorted(ends, place[0], side="right"))
+        owner = f"expert {expert}" if expert < len(ends) else "the tail"
+        return f"row {place[0]} of {owner}, column {place[1]}"
+
+    return name
+
+
+def where_weight(place: tuple[int, ...]) -> str:
+    """Name an element of the gradient of w."""
+    return f"dw of expert {place[0]}, element {place[1:]}"
+
+
+def truth_of(case: Case) -> oracle.Value:
+    """The result."""
+    x, w, sizes = (case.arrays[name] for name in ("x", "w", "group_sizes"))
+    return oracle.grouped_matmul(x, w, sizes, numerics=case.numerics)
+
+
+def gradients_of(case: Case) -> oracle.GroupedGradients:
+    """The gradients."""
+    x, w, sizes, cotangent = (case.arrays[n] for n in ("x", "w", "group_sizes", "cotangent"))
+    return oracle.grouped_matmul_vjp(x, w, sizes, cotangent, numerics=case.numerics)
