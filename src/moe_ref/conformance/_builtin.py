@@ -7,10 +7,11 @@ import equinox as eqx
 import jax
 
 from moe_ref.conformance._implementation import Implementation
-from moe_ref.dispatch import combine, permute, plan
+from moe_ref.dispatch import combine, permute, plan, plan_capacity
 from moe_ref.grouped import grouped_matmul, implementations
 from moe_ref.layers import Capacity, Dense, Dropless
 from moe_ref.routing import Routing, balance_loss, expert_load, route, update_selection_bias, z_loss
+from moe_ref.spec import CapacitySpec
 
 
 def builtin() -> tuple[Implementation, ...]:
@@ -27,7 +28,14 @@ def builtin() -> tuple[Implementation, ...]:
         for name in implementations()
     )
     single = tuple(
-        Implementation(name=op, op=op, function=function, gradients=True, may_decline=False)
+        Implementation(
+            name=op,
+            op=op,
+            function=function,
+            gradients=True,
+            may_decline=False,
+            capacity=op == "plan",
+        )
         for op, function in {"route": _route, "losses": _losses, "plan": _plan}.items()
     )
     executions = {
@@ -69,8 +77,13 @@ def _jitted_losses(logits: Any, experts: Any, mask: Any, *, spec: Any) -> dict[s
     }
 
 
-def _plan(x: Any, experts: Any, num_experts: int) -> Any:
-    made = jax.jit(plan, static_argnames="num_experts")(experts, num_experts=num_experts)
+def _plan(x: Any, experts: Any, num_experts: int, capacity: int | None = None) -> Any:
+    if capacity is None:
+        made = jax.jit(plan, static_argnames="num_experts")(experts, num_experts=num_experts)
+    else:
+        limit = CapacitySpec(expert_capacity=capacity, drop_order="token_major")
+        jitted = jax.jit(plan_capacity, static_argnames=("num_experts", "capacity"))
+        made = jitted(experts, num_experts=num_experts, capacity=limit)
     rows = jax.jit(permute)(x, made)
     return rows, made.group_sizes, lambda rows, weights: jax.jit(combine)(rows, weights, made)
 

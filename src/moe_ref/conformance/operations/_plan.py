@@ -14,9 +14,22 @@ def _arguments(arrays, spec, of):
 
 
 def _results(result: Any, arrays, of) -> dict[str, Any]:
-    """Between there and back every expert multiplies its rows with a factor of its own."""
+    """Between there and back every expert multiplies its rows with a factor of its own.
+
+    Rows that belong to no expert are multiplied with NaN: nothing may depend on them.
+    """
     rows, group_sizes, unpermute = result
-    factor = of.repeat(arrays["scale"], group_sizes, len(rows), float("nan"))
+    scale, sizes, nan = arrays["scale"], group_sizes, float("nan")
+    if "capacity" in arrays:
+        # After an expert's rows come the unfilled ones up to the next expert's.
+        experts = len(scale)
+        if len(rows) % experts:
+            raise ValueError(f"{len(rows)} rows are not the same number for {experts} experts")
+        nobody = of.repeat(scale, group_sizes * 0, 1, nan)[0]
+        scale = of.stack([factor for own in scale for factor in (own, nobody)])
+        free = len(rows) // experts
+        sizes = of.stack([count for filled in group_sizes for count in (filled, free - filled)])
+    factor = of.repeat(scale, sizes, len(rows), nan)
     y = unpermute(rows * factor[:, None], arrays["weights"])
     return {"rows": rows, "group_sizes": group_sizes, "y": y}
 
@@ -52,11 +65,15 @@ PLAN = Operation(
     name="plan",
     signature=(
         "f(x [tokens, d], experts [tokens, k], num_experts) -> (rows [rows, d], group_sizes "
-        "[experts], unpermute), where unpermute(rows, weights [tokens, k]) -> [tokens, d]"
+        "[experts], unpermute), where unpermute(rows, weights [tokens, k]) -> [tokens, d] is the "
+        "weighted sum of each token's rows; -1 is an empty slot, an expert may repeat in a token; "
+        "rows past the last group, and weights of slots without a row, may hold anything. With "
+        "capacity=C an expert takes C rows at most, the first in token-major order (all choices "
+        "of token 0, then of token 1, ...), and those of expert e begin at e * rows / experts"
     ),
     gradient=(
-        "vjp(x, experts, num_experts, weights, scale [experts], cotangent) -> (dx, dweights) of "
-        "unpermute(scale * rows, weights)"
+        "vjp(x, experts, num_experts, weights, scale [experts], cotangent, capacity=) -> (dx, "
+        "dweights) of unpermute(scale * rows, weights)"
     ),
     arguments=_arguments,
     results=_results,

@@ -10,6 +10,10 @@ from moe_ref.conformance.suite import (
     _grouped_statistics,
     _grouped_values,
     _layer,
+    _plan_capacity,
+    _plan_gradients,
+    _plan_laws,
+    _plan_values,
     _route,
 )
 
@@ -20,6 +24,10 @@ _CHECKS: tuple[Check, ...] = (
     *_grouped_laws.CHECKS,
     *_grouped_linear.CHECKS,
     *_route.CHECKS,
+    *_plan_values.CHECKS,
+    *_plan_laws.CHECKS,
+    *_plan_gradients.CHECKS,
+    *_plan_capacity.CHECKS,
     *_layer.CHECKS,
 )
 

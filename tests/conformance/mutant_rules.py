@@ -1,0 +1,43 @@
+"""What the tests of mutants ask of an operation's checks."""
+
+import numpy as np
+
+from moe_ref import conformance
+
+
+def judge(implementation, *, only=(), seed=0):
+    return conformance.run(
+        implementation, only=only, seed=seed, shrink_seconds=0, isolate=False
+    ).results
+
+
+def survived(mutant):
+    """Checks made for a mutant that did not notice it."""
+    results = judge(mutant.implementation, only=mutant.killers)
+    return {r.id: (r.status, r.detail) for r in results if r.status != "fail"}
+
+
+def alarms(implementation, seed):
+    """What is held against an implementation that is right."""
+    results = judge(implementation, seed=seed)
+    return {r.id: r.detail for r in results if r.status not in ("pass", "skipped")}
+
+
+def signatures(op, *, budget, seed, dtypes=("float32", "bfloat16")):
+    """What a kernel is compiled for: method, and shape and dtype of every array."""
+    found = set()
+    for check in conformance.checks(op):
+        for dtype in dtypes:
+            for case in check.cases(np.random.default_rng(seed), dtype, budget):
+                related = check.related(case).values() if check.related else ()
+                found |= {(check.method, _forms(each, check.method)) for each in (case, *related)}
+    return found
+
+
+def _forms(case, method):
+    names = (n for n in sorted(case.arrays) if method == "vjp" or n != "cotangent")
+    # A capacity is a number that rows are made for, not an array.
+    return tuple(
+        (name, int(a) if name == "capacity" else a.shape, a.dtype.name)
+        for name, a in ((name, case.arrays[name]) for name in names)
+    )
