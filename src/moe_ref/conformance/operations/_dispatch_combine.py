@@ -51,9 +51,11 @@ DISPATCH_COMBINE = Operation(
     name="dispatch_combine",
     signature=(
         "f(x [ranks, tokens, d], experts [ranks, tokens, k], weights [ranks, tokens, k], scale "
-        "[experts]) -> y [ranks, tokens, d], or a dict that may add rows_sent [ranks, ranks], a "
-        "token once for each destination, or copies_sent, once for each slot; expert e lives on "
-        "rank e // (experts / ranks) and multiplies what it gets with scale[e]"
+        "[experts], float32 at least) -> y [ranks, tokens, d], or a dict that may add rows_sent "
+        "[source, destination], a token once for each destination, or copies_sent, once for each "
+        "slot, both with what stays on a rank; expert e lives on rank e // (experts / ranks) and "
+        "multiplies what it gets with scale[e]; -1 is an empty slot, whose weight may be anything, "
+        "and an expert may repeat in a token"
     ),
     gradient="vjp(x, experts, weights, scale, cotangent) -> (dx, dweights, dscale)",
     arguments=_arguments,

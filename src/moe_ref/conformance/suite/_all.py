@@ -4,6 +4,10 @@ from moe_ref._errors import require_choice
 from moe_ref.conformance._check import Check
 from moe_ref.conformance.operations import OPERATIONS
 from moe_ref.conformance.suite import (
+    _dispatch_combine_gradients,
+    _dispatch_combine_laws,
+    _dispatch_combine_traffic,
+    _dispatch_combine_values,
     _grouped_gradients,
     _grouped_laws,
     _grouped_linear,
@@ -29,6 +33,10 @@ _CHECKS: tuple[Check, ...] = (
     *_plan_gradients.CHECKS,
     *_plan_capacity.CHECKS,
     *_layer.CHECKS,
+    *_dispatch_combine_values.CHECKS,
+    *_dispatch_combine_traffic.CHECKS,
+    *_dispatch_combine_laws.CHECKS,
+    *_dispatch_combine_gradients.CHECKS,
 )
 
 

@@ -1,0 +1,15 @@
+"""Wrong and right exchanges."""
+
+from moe_ref.conformance.mutants import (
+    _dispatch_combine_correct,
+    _dispatch_combine_gradients,
+    _dispatch_combine_rows,
+    _dispatch_combine_sums,
+)
+
+MUTANTS = (
+    *_dispatch_combine_rows.MUTANTS,
+    *_dispatch_combine_sums.MUTANTS,
+    *_dispatch_combine_gradients.MUTANTS,
+)
+CORRECT = _dispatch_combine_correct.CORRECT
