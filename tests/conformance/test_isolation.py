@@ -1,58 +1,62 @@
-"""Kernels in a process of their own: crashes, hangs, prints and bad results are failed checks."""
+"""Kernels in a process of their own: crashes, hangs, floods and bad results are failed checks."""
 
+import subprocess
 import sys
 
 import pytest
 
+from conformance import broken_kernels
+from conformance.broken_kernels import BAD_RESULTS, BREAKS, Breaks
 from moe_ref import conformance
-
-KERNELS = """
-import os, signal, sys, time
-import numpy as np
-
-def _y(x, w):
-    return np.zeros((x.shape[0], w.shape[2]), x.dtype)
-
-def exits(x, w, group_sizes): os._exit(3)
-def leaves(x, w, group_sizes): sys.exit(0)
-def crashes(x, w, group_sizes): os.kill(os.getpid(), signal.SIGSEGV)
-def sleeps(x, w, group_sizes): time.sleep(60)
-def raises(x, w, group_sizes): raise RuntimeError("out of luck")
-def refuses(x, w, group_sizes): raise ValueError("no such shape")
-def ravels(x, w, group_sizes): return _y(x, w).ravel()
-def gives_none(x, w, group_sizes): return None
-def gives_text(x, w, group_sizes): return np.full((x.shape[0], w.shape[2]), "a")
-def gives_complex(x, w, group_sizes): return _y(x, w) + 1j
-"""
-SAID = {
-    "exits": "the kernel's process died (exited, 3)",
-    "leaves": "SystemExit",
-    "crashes": "killed by signal 11",
-    "sleeps": "no answer within 1 seconds",
-    "raises": "RuntimeError: out of luck",
-    "refuses": "declined: ValueError: no such shape",
-    "ravels": "y is float32[",
-    "gives_none": "y is object[]",
-    "gives_text": "y is str",
-    "gives_complex": "y is complex64[",
-}
+from moe_ref.conformance._saved import load_case
 
 
-@pytest.mark.parametrize(("name", "said"), SAID.items())
-def test_a_broken_kernel_is_a_failed_check(name, said, tmp_path, monkeypatch):
-    (tmp_path / "broken_kernels.py").write_text(KERNELS)
-    monkeypatch.syspath_prepend(tmp_path)
-    sys.modules.pop("broken_kernels", None)
-    kernel = conformance.load_target(f"broken_kernels:{name}", op="grouped_matmul")
-    limit = 1 if name == "sleeps" else 60
-    report = conformance.run(
-        kernel, only=["GRP-13"], time_limit=limit, save=tmp_path / "saved", shrink_seconds=0
+def _kernel(function, **declared):
+    return conformance.Implementation(
+        name="mine", op="grouped_matmul", function=function, arrays="numpy", **declared
     )
-    (result,) = report.results
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", BREAKS)
+def test_a_broken_kernel_is_a_failed_check(how, tmp_path):
+    """GRP-05 has no rows, GRP-13 has: the input is saved, and the run goes on to the end."""
+    report = conformance.run(
+        _kernel(Breaks(how)),
+        only=["GRP-05", "GRP-13"],
+        time_limit=3 if how in ("sleeps", "spins") else 60,
+        memory_limit=2**29,
+        save=tmp_path,
+        shrink_seconds=0,
+    )
+    broken, after = report.results
+    assert (broken.id, broken.status, broken.proven) == ("GRP-05", "fail", True)
+    assert BREAKS[how][1] in broken.detail
+    saved = load_case(broken.saved)
+    assert saved.check == "GRP-05"
+    assert len(saved.case.arrays["x"]) == 0
+    assert (after.id, after.status) == ("GRP-13", "pass")
+
+
+def test_a_crash_after_some_calls_costs_one_check():
+    """GRP-04 has three inputs and more, GRP-05 two: its process is a new one."""
+    kernel = _kernel(broken_kernels.third_call_crashes, dtypes=("float32",))
+    report = conformance.run(kernel, only=["GRP-04", "GRP-05"], shrink_seconds=0)
+    crashed, after = report.results
+    assert (crashed.id, crashed.status, crashed.cases) == ("GRP-04", "fail", 3)
+    assert "killed by signal 11" in crashed.detail
+    assert (after.id, after.status, after.cases) == ("GRP-05", "pass", 2)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"), BAD_RESULTS.items(), ids=lambda x: getattr(x, "__name__", "")
+)
+def test_a_bad_result_is_a_failed_check(function, said):
+    # A lambda cannot be pickled, so it runs in this process: no start-up for each kernel.
+    kernel = _kernel(lambda *arrays: function(*arrays))
+    (result,) = conformance.run(kernel, only=["GRP-13"], shrink_seconds=0).results
     assert (result.status, result.proven) == ("fail", True)
     assert said in result.detail
-    assert result.saved is not None
-    assert (tmp_path / "saved").joinpath(result.saved).exists()
 
 
 @pytest.mark.parametrize("statement", ["import os; os._exit(0)", "import os; os.abort()"])
@@ -63,9 +67,8 @@ def test_a_module_that_ends_the_process_is_wrong_use(statement, tmp_path, monkey
         conformance.load_target("ends_the_process:f", op="route")
 
 
+@pytest.mark.slow
 def test_a_script_is_not_run_again(tmp_path):
-    import subprocess
-
     script = tmp_path / "script.py"
     script.write_text(
         "import functools\n"
