@@ -1,6 +1,7 @@
 """Error messages in one form: argument, requirement, value."""
 
 import dataclasses
+import functools
 import typing
 from collections.abc import Collection
 from typing import Any
@@ -37,7 +38,7 @@ def require_choice(value: object, argument: str, choices: Collection[str]) -> No
 
 def require_types(record: Any) -> None:
     """Raise `ValueError` unless every field of the dataclass `record` has its annotated type."""
-    hints = typing.get_type_hints(type(record))
+    hints = _hints(type(record))
     for field in dataclasses.fields(record):
         value, hint = getattr(record, field.name), hints[field.name]
         if typing.get_origin(hint) is typing.Literal:
@@ -46,3 +47,8 @@ def require_types(record: Any) -> None:
             name = getattr(hint, "__name__", None) if isinstance(hint, type) else None
             wanted = name or str(hint).replace("typing.", "")
             raise ValueError(f"`{field.name}` must be of type {wanted}; got {value!r}.")
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)

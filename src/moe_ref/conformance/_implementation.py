@@ -83,6 +83,11 @@ class Implementation:
                     {dimension: size},
                 )
 
+    @property
+    def lowest_wins(self) -> bool:
+        """Whether equal scores go to the lowest index: a capability some checks are about."""
+        return self.ties == "lowest"
+
     def has_gradient(self, name: str) -> bool:
         """Whether a gradient of this input may be asked for."""
         if isinstance(self.gradients, tuple):

@@ -15,6 +15,7 @@ from moe_ref.oracle._layer_result import LayerResult as LayerResult
 from moe_ref.oracle._layer_result import deaf as deaf
 from moe_ref.oracle._layer_result import resolution as resolution
 from moe_ref.oracle._losses import LossesResult as LossesResult
+from moe_ref.oracle._losses import expert_load as expert_load
 from moe_ref.oracle._losses import losses as losses
 from moe_ref.oracle._losses_vjp import losses_vjp as losses_vjp
 from moe_ref.oracle._permutation import Permutation as Permutation

@@ -80,6 +80,34 @@ class Batch:
         return coarser(self.formats.score, self.formats.accumulate)
 
 
+def expert_load(experts: Any, spec: RouterSpec, *, mask: Any = None) -> np.ndarray:
+    """Count the slots of each expert.
+
+    Args:
+        experts: [tokens, k] ids; -1 for an empty slot. Every slot counts, also of a repeated id.
+        spec: the sizes are read.
+        mask: [tokens] bool, True for a real token.
+
+    Returns:
+        [choices] int64.
+
+    Raises:
+        ValueError: a shape or ids that contradict the spec.
+
+    Example:
+        ```python
+        import numpy as np
+        from moe_ref import oracle, spec
+
+        s = spec.RouterSpec(num_experts=3, k=2)
+        assert oracle.expert_load(np.array([[0, 0], [2, -1]]), s).tolist() == [2, 0, 1]
+        ```
+    """
+    tokens = len(np.asarray(experts))
+    ids = given_ids(experts, tokens, spec)[live_rows(mask, tokens)]
+    return np.bincount(ids[ids >= 0], minlength=spec.num_choices)
+
+
 @np.errstate(all="ignore")
 def losses(
     logits: Any,
@@ -155,10 +183,10 @@ def read_batch(
         f"shape {values.shape}",
     )
     live = live_rows(mask, values.shape[0])
-    ids = given_ids(experts, values.shape[0], spec)[live]
+    given_ids(experts, values.shape[0], spec)
     return Batch(
         logits=narrowed(given(values[live], formats.logits), formats.score, formats.logits),
-        load=np.bincount(ids[ids >= 0], minlength=choices),
+        load=expert_load(experts, spec, mask=mask),
         live=live,
         tokens=values.shape[0],
         spec=spec,

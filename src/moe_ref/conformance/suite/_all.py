@@ -14,11 +14,16 @@ from moe_ref.conformance.suite import (
     _grouped_statistics,
     _grouped_values,
     _layer,
+    _losses,
+    _losses_gradients,
+    _losses_laws,
     _plan_capacity,
     _plan_gradients,
     _plan_laws,
     _plan_values,
     _route,
+    _route_gradients,
+    _route_laws,
 )
 
 _CHECKS: tuple[Check, ...] = (
@@ -28,6 +33,11 @@ _CHECKS: tuple[Check, ...] = (
     *_grouped_laws.CHECKS,
     *_grouped_linear.CHECKS,
     *_route.CHECKS,
+    *_route_gradients.CHECKS,
+    *_route_laws.CHECKS,
+    *_losses.CHECKS,
+    *_losses_gradients.CHECKS,
+    *_losses_laws.CHECKS,
     *_plan_values.CHECKS,
     *_plan_laws.CHECKS,
     *_plan_gradients.CHECKS,

@@ -1,9 +1,16 @@
-"""Routing rules for the checks of `route`."""
+"""Routing rules and logits for the checks of `route`."""
 
 import dataclasses
+from typing import Any
 
-from moe_ref.spec import RouterSpec
+import numpy as np
 
+from moe_ref import oracle
+from moe_ref.conformance._case import Case
+from moe_ref.conformance.suite._data import normal
+from moe_ref.spec import ExpertSpec, LayerSpec, RouterSpec
+
+TOKENS = 40  # of nearly every input, so that little is compiled; no whole number of tiles
 SIGMOID = RouterSpec(num_experts=8, k=3, score="sigmoid", selection_bias=True)
 GROUPS = dataclasses.replace(
     SIGMOID, num_groups=4, groups_kept=2, group_score="sum_top", renormalize="sum"
@@ -39,3 +46,49 @@ RULES = {
     ),
     "softmax, ten choices": RouterSpec(num_experts=24, k=10, renormalize="sum", scale=1.5),
 }
+# What no rule above has.
+OTHER_RULES = {
+    "logits as scores, zero experts, scaled output": RouterSpec(
+        num_experts=6, zero_experts=2, k=2, score="none", scale=2.5, scale_site="output"
+    ),
+    "sigmoid, chosen by logit": RouterSpec(num_experts=8, k=2, score="sigmoid", choose_by="logit"),
+    "sigmoid, chosen by logit and bias": RouterSpec(
+        num_experts=8, k=2, score="sigmoid", choose_by="logit", selection_bias=True
+    ),
+}
+UNBIASED = dataclasses.replace(SIGMOID, selection_bias=False)
+
+
+def route_case(label: str, router: RouterSpec, logits: np.ndarray, **arrays: Any) -> Case:
+    """An input of `route`, or of `losses`."""
+    spec = LayerSpec(d_model=1, router=router, experts=ExpertSpec(d_hidden=1))
+    return Case(label=label, spec=spec, arrays={"logits": logits} | arrays)
+
+
+def random_bias(rng: np.random.Generator, router: RouterSpec, dtype: str) -> dict[str, Any]:
+    """A selection bias, where the rule has one."""
+    return {"bias": normal(rng, (router.num_choices,), dtype, 0.1)} if router.selection_bias else {}
+
+
+def zero_bias(router: RouterSpec, dtype: np.dtype) -> dict[str, Any]:
+    """A selection bias of zeros, where the rule has one."""
+    return {"bias": np.zeros(router.num_choices, dtype)} if router.selection_bias else {}
+
+
+def clear_logits(
+    rng: np.random.Generator,
+    router: RouterSpec,
+    dtype: str,
+    bias: np.ndarray | None = None,
+) -> np.ndarray:
+    """Logits whose choice neither rounding nor a tie decides, so that any router makes it."""
+    shape = (TOKENS, router.num_choices)
+    logits = normal(rng, shape, dtype, 1.5)
+    for _ in range(100):
+        levels = np.sort(logits.astype(np.float64), axis=1)
+        tied = (np.diff(levels, axis=1) == 0).any(axis=1)
+        unsure = tied | oracle.route(logits, router, bias=bias).ambiguous
+        if not unsure.any():
+            break
+        logits = np.where(unsure[:, None], normal(rng, shape, dtype, 1.5), logits)
+    return logits

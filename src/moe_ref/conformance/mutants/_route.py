@@ -1,0 +1,78 @@
+"""Routers that are right in other legal ways, and all that are wrong."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from moe_ref.conformance._implementation import Implementation
+from moe_ref.conformance.mutants import (
+    _route_choice,
+    _route_gradients,
+    _route_precision,
+    _route_weights,
+)
+from moe_ref.conformance.mutants._mutant import Mutant, numpy_implementation
+from moe_ref.conformance.mutants._route_kernel import Router, narrow
+from moe_ref.spec import Numerics
+
+
+class BackwardSums(Router):
+    """Every sum runs from the last expert to the first, one by one."""
+
+    def total(self, x):
+        return np.add.accumulate(x[:, ::-1], axis=1)[:, -1:]
+
+
+class Double(Router):
+    """Softmax in float64, without subtracting the maximum, rounded to float32."""
+
+    def softmax(self, z):
+        e = np.exp(z.astype(np.float64))
+        return (e / e.sum(axis=1, keepdims=True)).astype(z.dtype)
+
+
+class AnyWins(Router):
+    """Ties go to the higher index, and it says so."""
+
+    def best(self, c, k):
+        return c.shape[1] - 1 - super().best(c[:, ::-1], k)
+
+
+class ByIndex(Router):
+    """The slots of a token are in the order of their experts, and weights are not rounded."""
+
+    def choose(self, c, spec):
+        return np.sort(super().choose(c, spec), axis=1)
+
+    def finished(self, ids, w, mask, logits):
+        return super().finished(ids, w, mask, w)
+
+
+class DeclaredNarrow(Router):
+    """Weights are bfloat16 whatever the logits are, and it says so."""
+
+    def weights(self, w, spec):
+        return narrow(super().weights(w, spec))
+
+
+def _correct(kernel: type[Router], **declared: Any) -> Implementation:
+    fields: dict[str, Any] = {"batch_invariant": True} | declared
+    return numpy_implementation(f"route.{kernel.__name__}", "route", kernel(), **fields)
+
+
+_NARROW = dataclasses.replace(Numerics.of("float32"), weights="bfloat16")
+CORRECT: tuple[Implementation, ...] = (
+    _correct(Router),
+    _correct(BackwardSums),
+    _correct(Double),
+    _correct(AnyWins, ties="any"),
+    _correct(ByIndex),
+    _correct(DeclaredNarrow, numerics={"float32": _NARROW}),
+)
+MUTANTS: tuple[Mutant, ...] = (
+    *_route_choice.MUTANTS,
+    *_route_weights.MUTANTS,
+    *_route_precision.MUTANTS,
+    *_route_gradients.MUTANTS,
+)

@@ -1,0 +1,175 @@
+"""Checks of `route`: gradients."""
+
+from typing import Any
+
+import numpy as np
+
+from moe_ref.conformance._case import Case
+from moe_ref.conformance._judge import all_of
+from moe_ref.conformance._result import Judgement
+from moe_ref.conformance.operations import Outputs
+from moe_ref.conformance.suite._data import dtype_of, normal
+from moe_ref.conformance.suite._data_route import (
+    RULES,
+    TOKENS,
+    random_bias,
+    route_case,
+    zero_bias,
+)
+from moe_ref.conformance.suite._route import masked
+from moe_ref.conformance.suite._route_judge import (
+    finite_rows,
+    judge_both,
+    judge_finite,
+    judge_gradient,
+    judge_logits_gradient,
+    judge_route,
+    route_check,
+)
+from moe_ref.spec import RouterSpec
+
+
+def _cotangent(rng, router: RouterSpec, dtype: str) -> dict[str, np.ndarray]:
+    return {"cotangent": normal(rng, (TOKENS, router.k), dtype)}
+
+
+def _rules(rng, dtype, budget):
+    for label, router in RULES.items():
+        logits = normal(rng, (TOKENS, router.num_choices), dtype)
+        more = _cotangent(rng, router, dtype) | random_bias(rng, router, dtype)
+        yield route_case(label, router, logits, **more)
+
+
+def _underflow(rng, dtype, budget):
+    router = RouterSpec(num_experts=8, k=2, score="sigmoid", selection_bias=True, renormalize="sum")
+    logits = np.full((2, 8), -1e4).astype(dtype_of(dtype))
+    bias = np.array([1, 1, 0, 0, 0, 0, 0, 0]).astype(logits.dtype)
+    cotangent = normal(rng, (2, 2), dtype)
+    yield route_case("all chosen scores are 0", router, logits, bias=bias, cotangent=cotangent)
+
+
+def _masked(rng, dtype, budget):
+    for case in masked(rng, dtype, budget):
+        yield case.replace(**_cotangent(rng, case.spec.router, dtype))
+
+
+def _single(rng, dtype, budget):
+    router = RouterSpec(num_experts=8, k=1, score="sigmoid", renormalize="sum")
+    logits = normal(rng, (TOKENS, 8), dtype)
+    yield route_case("k=1, renormalised", router, logits, **_cotangent(rng, router, dtype))
+
+
+def _judge_single(case: Case, outputs: Outputs) -> Judgement:
+    """Where the right gradient is 0, zeros are no sign of deafness."""
+    gradient = judge_logits_gradient(case, outputs)
+    if gradient.status == "cannot tell":
+        gradient = Judgement(status="pass", ratio=gradient.ratio)
+    return all_of(judge_route(case, outputs), gradient)
+
+
+def _switched_off(rng, dtype, budget):
+    for label in (
+        "softmax, renormalised",
+        "softmax over the chosen",
+        "sqrt-softplus, bias",
+        "sigmoid, top-2 of groups of 4, large eps",
+    ):
+        router = RULES[label]
+        logits = normal(rng, (TOKENS, router.num_choices), dtype)
+        off = rng.permuted(np.tile(np.arange(router.num_choices) % 8 < 3, (TOKENS, 1)), axis=1)
+        logits[off] = -np.inf
+        more = _cotangent(rng, router, dtype) | zero_bias(router, logits.dtype)
+        yield route_case(f"{label}, some logits -inf", router, logits, **more)
+
+
+def _extreme(rng, dtype, budget):
+    for label, scale, offset in (
+        ("softmax, renormalised", 40, 0),
+        ("softmax over the chosen", 40, 0),
+        ("sigmoid, top-2 of groups of 4, large eps", 8, 0),
+        ("sigmoid, bias, top-2 of groups", 1, -15),
+        ("sigmoid, bias, top-2 of groups", 1, -46),
+        ("sqrt-softplus, bias", 1, -15),
+        ("sqrt-softplus, bias", 1, -60),
+    ):
+        router = RULES[label]
+        values = scale * normal(rng, (TOKENS, router.num_choices), "float64") + offset
+        more = _cotangent(rng, router, dtype) | random_bias(rng, router, dtype)
+        logits = values.astype(dtype_of(dtype))
+        yield route_case(f"{label}, {scale} * normal + {offset}", router, logits, **more)
+
+
+def _contained(rng, dtype, budget):
+    for label in ("softmax, renormalised", "sigmoid, top-2 of groups of 4, large eps"):
+        router = RULES[label]
+        for name in ("logits", "cotangent"):
+            logits = normal(rng, (TOKENS, router.num_choices), dtype)
+            case = route_case(label, router, logits, **_cotangent(rng, router, dtype))
+            case.arrays[name][7] = np.nan
+            yield route_case(f"{label}, NaN in the {name} of token 7", router, **case.arrays)
+
+
+def _judge_contained(case: Case, outputs: Outputs) -> Judgement:
+    return judge_logits_gradient(case, outputs, finite_rows(case, "logits", "cotangent"))
+
+
+_GRADIENT: dict[str, Any] = {
+    "kind": "gradient",
+    "method": "vjp",
+    "formula": "dlogits = (dw/dlogits)^T dw",
+    "wants": ("grad.logits",),
+}
+CHECKS = (
+    route_check(
+        8,
+        "Weights and gradients stay finite where every chosen score underflows.",
+        _underflow,
+        judge_finite,
+        method="vjp",
+        formula="w finite where sum(s[ids]) = 0",
+        wants=("grad.logits",),
+    ),
+    route_check(
+        10,
+        "The gradient of the logits is right, and that of the selection bias zero.",
+        _rules,
+        judge_gradient,
+        **_GRADIENT,
+    ),
+    route_check(
+        12,
+        "The contents of padding tokens reach no gradient.",
+        _masked,
+        judge_gradient,
+        **_GRADIENT | {"formula": "dlogits = (dw/dlogits)^T dw, 0 for padding"},
+        may_refuse=True,
+    ),
+    route_check(
+        17,
+        "A single renormalised choice weighs 1 and passes no gradient.",
+        _single,
+        _judge_single,
+        **_GRADIENT | {"formula": "w = s / s, dw/dlogits = 0"},
+    ),
+    route_check(
+        18,
+        "Experts switched off by a logit of -inf are right in value and gradient.",
+        _switched_off,
+        judge_both,
+        **_GRADIENT,
+    ),
+    route_check(
+        19,
+        "The gradient is right where scores saturate or are small.",
+        _extreme,
+        judge_gradient,
+        **_GRADIENT,
+    ),
+    route_check(
+        20,
+        "A NaN in one token's logits or cotangent reaches no other token's gradient.",
+        _contained,
+        _judge_contained,
+        **_GRADIENT,
+    ),
+)
