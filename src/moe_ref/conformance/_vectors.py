@@ -67,13 +67,13 @@ def write_vectors(
     return len(cases)
 
 
-def declares_everything(name: str, op: str, dtypes: tuple[str, ...] = DTYPES) -> Implementation:
+def declares_everything(name: str, op: str) -> Implementation:
     """Stands for a program of which nothing is known: what it lacks, it leaves out."""
     return Implementation(
         name=name,
         op=op,
         function=_absent,
-        dtypes=dtypes,
+        dtypes=DTYPES,
         zero_tail=True,
         capacity=True,
         batch_invariant=True,
@@ -103,16 +103,17 @@ def _absent(*_: Any, **__: Any) -> Any:
     raise NotImplementedError("its results are in files")
 
 
-def _inputs(check: Check, budget: Budget, seed: int) -> Iterator[tuple[str, int, Case]]:
-    for dtype in DTYPES:
-        taker = declares_everything("vectors", check.op, (dtype,))
-        for number, case in enumerate(inputs(taker, check, budget, seed)):
-            yield dtype, number, case
+def _inputs(check: Check, budget: Budget, seed: int) -> Iterator[tuple[int, Case]]:
+    """The inputs, numbered by dtype."""
+    numbers = dict.fromkeys(DTYPES, 0)
+    for case in inputs(declares_everything("vectors", check.op), check, budget, seed):
+        yield numbers[case.dtype], case
+        numbers[case.dtype] += 1
 
 
-def _written(place: pathlib.Path, check: Check, dtype: str, number: int, case: Case) -> Any:
+def _written(place: pathlib.Path, check: Check, number: int, case: Case) -> dict[str, Any]:
     """Write one input; give its entry of the manifest."""
-    file = f"{check.id}-{dtype}-{number:02d}.safetensors"
+    file = f"{check.id}-{case.dtype}-{number:02d}.safetensors"
     tensors = leaves(case.arrays)
     related = {} if check.related is None else check.related(case)
     for name, other in related.items():
@@ -129,7 +130,7 @@ def _written(place: pathlib.Path, check: Check, dtype: str, number: int, case: C
         "kind": check.kind,
         "method": check.method,
         "optional": is_optional(check),
-        "dtype": dtype,
+        "dtype": case.dtype,
         **_about(case),
         "related": {name: _about(other) for name, other in related.items()},
         "results": result_names(check, case),
