@@ -1,8 +1,11 @@
 """What the tests of mutants ask of an operation's checks."""
 
+import itertools
+
 import numpy as np
 
 from moe_ref import conformance
+from moe_ref.conformance.operations import OPERATIONS, evaluate
 
 
 def judge(implementation, *, only=(), seed=0):
@@ -21,6 +24,22 @@ def alarms(implementation, seed):
     """What is held against an implementation that is right."""
     results = judge(implementation, seed=seed)
     return {r.id: r.detail for r in results if r.status not in ("pass", "skipped")}
+
+
+def alarms_on_smaller_inputs(implementation):
+    """What is held against a right one on inputs like those a failure is made smaller with."""
+    operation, found = OPERATIONS[implementation.op], {}
+    for check in conformance.checks(implementation.op):
+        (case, *_) = check.cases(np.random.default_rng(0), "float32", "smoke")
+        for smaller in itertools.islice(operation.smaller(case), 3):
+            outputs = evaluate(operation, implementation, check.method, smaller)
+            for name, other in (check.related(smaller) if check.related else {}).items():
+                more = evaluate(operation, implementation, check.method, other)
+                outputs |= {f"{name}.{key}": value for key, value in more.items()}
+            judgement = check.judge(smaller, outputs)
+            if judgement.status == "fail":
+                found[check.id] = judgement.detail
+    return found
 
 
 def signatures(op, *, budget, seed, dtypes=("float32", "bfloat16")):

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from conformance.mutant_rules import alarms, judge, signatures, survived
+from conformance.mutant_rules import (
+    alarms,
+    alarms_on_smaller_inputs,
+    judge,
+    signatures,
+    survived,
+)
 from moe_ref import conformance
 from moe_ref.conformance.mutants._dispatch_combine import CORRECT, MUTANTS
 from moe_ref.conformance.suite._dispatch_combine_traffic import ASYMMETRIC
@@ -21,6 +27,10 @@ def test_mutants_are_killed(mutant):
 @pytest.mark.parametrize("implementation", CORRECT, **IDS)
 def test_correct_variants_pass(implementation, seed):
     assert alarms(implementation, seed) == {}
+
+
+def test_laws_hold_on_smaller_inputs():
+    assert alarms_on_smaller_inputs(CORRECT[0]) == {}
 
 
 def test_every_check_passes_the_kernel_and_is_some_mutants_killer():

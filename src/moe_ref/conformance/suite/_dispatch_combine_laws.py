@@ -14,7 +14,6 @@ from moe_ref.conformance.suite._dispatch_combine_cases import (
     EXPERTS,
     OWN,
     RANKS,
-    TOKENS,
     flat,
     spread,
     where_pair,
@@ -24,7 +23,6 @@ from moe_ref.conformance.suite._dispatch_combine_cases import (
 
 Related = Callable[[Case], dict[str, Case]]
 _ROWS = ("x", "experts", "weights")
-_TOKENS = (np.arange(RANKS * TOKENS) * 17 + 5) % (RANKS * TOKENS)
 _EXPERTS = (np.arange(EXPERTS) * 3 + 2) % EXPERTS
 _RANKS = np.array([2, 0, 3, 1])
 _SLOTS = [2, 0, 1]
@@ -64,13 +62,19 @@ def _judge_ranks_moved(case: Case, outputs: Outputs) -> Judgement:
     return all_of(*judged)
 
 
+def _order(case: Case) -> np.ndarray:
+    """Some order of the tokens of all ranks, whatever their number."""
+    return np.random.default_rng(0).permutation(len(flat(case.arrays["x"])))
+
+
 def _shuffled(case: Case) -> dict[str, Case]:
-    arrays = {n: flat(case.arrays[n])[_TOKENS].reshape(case.arrays[n].shape) for n in _ROWS}
+    order = _order(case)
+    arrays = {n: flat(case.arrays[n])[order].reshape(case.arrays[n].shape) for n in _ROWS}
     return {"shuffled": case.replace(**arrays)}
 
 
 def _judge_shuffled(case: Case, outputs: Outputs) -> Judgement:
-    return _same(case, outputs["shuffled.y"], flat(outputs["y"])[_TOKENS])
+    return _same(case, outputs["shuffled.y"], flat(outputs["y"])[_order(case)])
 
 
 def on_ranks(case: Case, ranks: int) -> Case:

@@ -48,7 +48,7 @@ def _judge_twice(case: Case, outputs: Outputs) -> Judgement:
 
 def _others(case: Case) -> dict[str, Case]:
     """Other neighbours for the first half of every rank's tokens, and none."""
-    half, rows = TOKENS // 2, ("x", "experts", "weights")
+    half, rows = case.arrays["x"].shape[1] // 2, ("x", "experts", "weights")
     alone = {n: case.arrays[n][:, :half] for n in rows}
     other = {n: case.arrays[n].copy() for n in rows}
     for array in other.values():
@@ -57,7 +57,7 @@ def _others(case: Case) -> dict[str, Case]:
 
 
 def _judge_others(case: Case, outputs: Outputs) -> Judgement:
-    half = TOKENS // 2
+    half = case.arrays["x"].shape[1] // 2
     few = case.replace(**{n: case.arrays[n][:, :half] for n in ("x", "experts", "weights")})
     y = flat(outputs["y"][:, :half])
     alone = equal(flat(outputs["alone.y"]), y, where=where_token(few))

@@ -69,20 +69,19 @@ def _with_cotangent(rng, dtype, budget):
         yield case
 
 
-_HALF = TOKENS // 2
-
-
 def _later(case: Case) -> dict[str, Case]:
     """Other experts for the second half of the tokens."""
     experts = case.arrays["experts"].copy()
-    experts[_HALF:] = experts[_HALF:][::-1]
-    experts[-5:] = 0
+    half = len(experts) // 2
+    experts[half:] = experts[half:][::-1]
+    experts[half:][-5:] = 0
     return {"later": case.replace(experts=experts)}
 
 
 def _judge_later(case: Case, outputs: Outputs) -> Judgement:
     """Whether earlier tokens are served, not the bits of what they get."""
-    served, other = ((outputs[n][:_HALF] != 0).any(axis=1) for n in ("y", "later.y"))
+    half = len(case.arrays["x"]) // 2
+    served, other = ((outputs[n][:half] != 0).any(axis=1) for n in ("y", "later.y"))
     return equal(other, served, where=lambda place: f"token {place[0]} is served")
 
 

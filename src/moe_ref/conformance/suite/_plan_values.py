@@ -47,13 +47,14 @@ def _judge_twice(case: Case, outputs: Outputs) -> Judgement:
 
 def _judge_half(case: Case, outputs: Outputs) -> Judgement:
     """The first half of the tokens, whose neighbours changed."""
-    y, other = (outputs[name][: TOKENS // 2] for name in ("y", "other.y"))
+    half = len(case.arrays["x"]) // 2
+    y, other = (outputs[name][:half] for name in ("y", "other.y"))
     alone = equal(outputs["alone.y"], y, where=where_token(case))
     return all_of(alone, equal(other, y, where=where_token(case)))
 
 
 def _other_half(case: Case) -> dict[str, Case]:
-    half, rows = TOKENS // 2, ("x", "experts", "weights")
+    half, rows = len(case.arrays["x"]) // 2, ("x", "experts", "weights")
     alone = {n: case.arrays[n][:half] for n in rows}
     other = {n: np.concatenate([case.arrays[n][:half], case.arrays[n][half:][::-1]]) for n in rows}
     other["experts"][half:] = other["experts"][half:] // 2
