@@ -140,6 +140,28 @@ def test_a_router_without_a_gradient_is_judged_by_its_values():
     assert found == {"RTE-01": "pass"} | dict.fromkeys(gradients, "skipped")
 
 
+def test_laws_ask_for_no_sizes_that_are_not_declared():
+    """A kernel that takes whole tiles of 8 tokens and experts is not asked for other ones."""
+    right = _route.CORRECT[0]
+
+    def router(logits, spec, **options):
+        assert not any(size % 8 for size in logits.shape)
+        return right.function(logits, spec, **options)
+
+    mine = conformance.Implementation(
+        name="tiles",
+        op="route",
+        function=router,
+        arrays="numpy",
+        gradients=False,
+        batch_invariant=True,
+        multiple_of={"tokens": 8, "experts": 8},
+    )
+    found = statuses(mine, only=["RTE-21", "RTE-23", "RTE-26", "RTE-27"])
+    assert found.pop("RTE-21") == "pass"
+    assert set(found.values()) == {"skipped"}
+
+
 def test_counts_that_stop_at_2_to_the_24_are_noticed():
     """The thorough budget counts more tokens than float32 can."""
     (check,) = (c for c in conformance.checks("losses") if c.id == "LOS-06")

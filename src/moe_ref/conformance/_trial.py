@@ -83,6 +83,8 @@ class Trial:
             check.method == "vjp" and not self._implementation.gradients
         )
         for case in cases:
+            if not self._takes_related(check, case):
+                continue
             found.cases += 1
             outcome = self._outcome(check, case)
             if outcome.refused is not None and self._implementation.may_decline and optional:
@@ -95,6 +97,11 @@ class Trial:
             if judgement.status == "fail":
                 return self._failure(check, case, outcome, judgement)
         return _summary(check, found)
+
+    def _takes_related(self, check: Check, case: Case) -> bool:
+        """Whether the kernel is declared to take the inputs that follow from a case."""
+        related = {} if check.related is None else check.related(case)
+        return all(self._implementation.fitted(other) is not None for other in related.values())
 
     def _judge(self, check: Check, case: Case, outcome: Outcome) -> Judgement | None:
         if outcome.outputs is None:

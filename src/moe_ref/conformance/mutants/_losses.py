@@ -37,7 +37,7 @@ class Pairs(Losses):
     def balance(self, p, load, real, spec):
         totals = self.over_tokens(p, real)
         mine = np.repeat(totals, load).sum(dtype=totals.dtype)
-        return mine * np.float32(spec.num_choices) / (self.tokens(real) ** 2 * np.float32(spec.k))
+        return mine * spec.num_choices / (self.tokens(real) ** 2 * spec.k)
 
     def z_pull(self, z, real):
         logarithm = self.log_sum_exp(z)

@@ -77,7 +77,7 @@ class GradientOverAll(Losses):
     """The gradient is divided by all tokens, padding included."""
 
     def without_padding(self, dz, real, logits):
-        share = np.float32(real.mean() if real.size else 1)
+        share = float(real.mean() if real.size else 1)
         return super().without_padding(dz, real, logits) * share
 
 
@@ -99,7 +99,7 @@ class GradientOfNothing(Losses):
     """The gradient of nothing but padding is 0 / 0."""
 
     def tokens(self, real):
-        return np.float32(real.sum())
+        return float(real.sum())
 
     def without_padding(self, dz, real, logits):
         return super().without_padding(dz, real, logits) if real.any() else dz
@@ -109,7 +109,7 @@ class DeviationGradient(Losses):
     """The gradient goes through a standard deviation of the load, which is 0 at balance."""
 
     def slope(self, load, real, spec):
-        deviation = load.astype(np.float32).std()
+        deviation = load.std()
         return super().slope(load, real, spec) * (deviation / deviation)
 
 
@@ -119,7 +119,7 @@ class OverflowingGradient(Losses):
     def z_pull(self, z, real):
         e = np.exp(z)
         total = e.sum(axis=1, keepdims=True)
-        return 2 / self.tokens(real) * np.log(total) * (e / total)
+        return 2 * np.log(total) * (e / total) / self.tokens(real)
 
 
 class SquaredDenominator(Losses):

@@ -44,7 +44,7 @@ class Losses:
         real = np.ones(len(logits), bool) if mask is None else mask
         z, c = self.read(wide(logits), real), wide(cotangent)
         p, load = self.probabilities(z, spec), self.load(experts, real, spec)
-        g = c[0] * self.slope(load, real, spec)
+        g = c[0] * self.slope(load, real, spec).astype(z.dtype)
         dz = self.balance_pull(z, p, g, spec) + c[1] * self.z_pull(z, real)
         return self.without_padding(dz, real, logits).astype(logits.dtype)
 
@@ -94,13 +94,13 @@ class Losses:
         """What the scores of a token are divided by."""
         return s.sum(axis=1, keepdims=True)
 
-    def tokens(self, real: np.ndarray) -> np.float32:
+    def tokens(self, real: np.ndarray) -> float:
         """How many tokens the means are over."""
-        return np.float32(max(real.sum(), 1))
+        return float(max(real.sum(), 1))
 
     def fractions(self, load: np.ndarray, real: np.ndarray, spec: RouterSpec) -> np.ndarray:
         """Share of the slots that each expert got."""
-        return load.astype(np.float32) / (self.tokens(real) * np.float32(spec.k))
+        return load / (self.tokens(real) * spec.k)
 
     def over_tokens(self, x: np.ndarray, real: np.ndarray) -> np.ndarray:
         """Sum over the real tokens."""
@@ -109,7 +109,7 @@ class Losses:
     def balance(self, p: np.ndarray, load: np.ndarray, real: np.ndarray, spec: Any) -> Any:
         """The balance loss."""
         mean = self.over_tokens(p, real) / self.tokens(real)
-        return (np.float32(spec.num_choices) * self.fractions(load, real, spec) * mean).sum()
+        return (spec.num_choices * self.fractions(load, real, spec).astype(p.dtype) * mean).sum()
 
     def z_loss(self, z: np.ndarray, real: np.ndarray) -> Any:
         """The z loss."""
@@ -142,7 +142,7 @@ class Losses:
 
     def z_pull(self, z: np.ndarray, real: np.ndarray) -> np.ndarray:
         """Cotangent of the logits from the z loss."""
-        return 2 / self.tokens(real) * self.log_sum_exp(z) * self.softmax(z)
+        return 2 * self.log_sum_exp(z) * self.softmax(z) / self.tokens(real)
 
     def without_padding(self, dz: np.ndarray, real: np.ndarray, logits: np.ndarray) -> np.ndarray:
         """The gradient, 0 for padding."""

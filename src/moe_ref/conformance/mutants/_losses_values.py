@@ -35,7 +35,7 @@ class AllTokens(Losses):
     """Means are over all tokens, padding included."""
 
     def tokens(self, real):
-        return np.float32(max(len(real), 1))
+        return float(max(len(real), 1))
 
 
 class PaddingTimesZero(Losses):
@@ -60,35 +60,35 @@ class MeanOfNothing(Losses):
     """The mean over no tokens is 0 / 0."""
 
     def tokens(self, real):
-        return np.float32(real.sum())
+        return float(real.sum())
 
 
 class NotDividedByK(Losses):
     """The fractions of slots sum to k, and so the loss is k at balance."""
 
     def fractions(self, load, real, spec):
-        return super().fractions(load, real, spec) * np.float32(spec.k)
+        return super().fractions(load, real, spec) * spec.k
 
 
 class FilledSlots(Losses):
     """Fractions are of the filled slots, not of T k."""
 
     def fractions(self, load, real, spec):
-        return load.astype(np.float32) / np.float32(max(load.sum(), 1))
+        return load / max(load.sum(), 1)
 
 
 class NotTimesExperts(Losses):
     """The balance loss lacks the number of experts."""
 
     def balance(self, p, load, real, spec):
-        return super().balance(p, load, real, spec) / np.float32(spec.num_choices)
+        return super().balance(p, load, real, spec) / spec.num_choices
 
 
 class SquareOfLoad(Losses):
     """The balance loss is the sum of squared fractions, without probabilities."""
 
     def balance(self, p, load, real, spec):
-        return np.float32(spec.num_choices) * (self.fractions(load, real, spec) ** 2).sum()
+        return spec.num_choices * (self.fractions(load, real, spec) ** 2).sum()
 
 
 class MeanOfHalves(Losses):
@@ -100,7 +100,7 @@ class MeanOfHalves(Losses):
         if half and mask is None:
             parts = slice(None, half), slice(half, None)
             found = [super(MeanOfHalves, self).value(logits[p], experts[p], spec) for p in parts]
-            whole["balance"] = (found[0]["balance"] + found[1]["balance"]) / np.float32(2)
+            whole["balance"] = (found[0]["balance"] + found[1]["balance"]) / 2
         return whole
 
 
@@ -108,7 +108,7 @@ class FirstChoiceOnly(Losses):
     """Only each token's first choice is counted for the balance loss."""
 
     def balance(self, p, load, real, spec):
-        return super().balance(p, self.first, real, spec) * np.float32(spec.k)
+        return super().balance(p, self.first, real, spec) * spec.k
 
     def load(self, experts, real, spec):
         self.first = super().load(experts[:, :1], real, spec)
@@ -185,7 +185,7 @@ class ZOverExperts(Losses):
     """The z loss is divided by the number of experts too."""
 
     def z_loss(self, z, real):
-        return super().z_loss(z, real) / np.float32(z.shape[1])
+        return super().z_loss(z, real) / z.shape[1]
 
 
 class ZOverflows(Losses):
