@@ -137,7 +137,7 @@ def _judged(
         try:
             return [job.result() for job in jobs]
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
             raise
 
 
