@@ -1,6 +1,7 @@
 """moe_ref's own implementations, as they are judged."""
 
 import functools
+import types
 from typing import Any
 
 import equinox as eqx
@@ -48,8 +49,10 @@ def builtin() -> tuple[Implementation, ...]:
             name=f"MoE[{name}]",
             op="layer",
             function=functools.partial(_layer, execution=execution),
+            vjp=functools.partial(_layer_vjp, execution=execution),
             gradients=True,
             may_decline=False,
+            capacity=name == "Capacity",
         )
         for name, execution in executions.items()
     )
@@ -89,8 +92,29 @@ def _plan(x: Any, experts: Any, num_experts: int, capacity: int | None = None) -
 
 
 def _layer(layer: Any, x: Any, mask: Any = None, *, execution: Any) -> Any:
-    return eqx.filter_jit(_apply)(layer, x, mask, execution)
+    y, routing = eqx.filter_jit(_apply)(layer, x, mask, execution)
+    return y, types.SimpleNamespace(routing=routing)
+
+
+def _layer_vjp(layer: Any, x: Any, cotangent: Any, mask: Any = None, *, execution: Any) -> Any:
+    """The gradient of JAX, in one program: compiled in less time than one for each direction."""
+    dlayer, dx = eqx.filter_jit(_pull)(layer, x, cotangent, mask, execution)
+    named = jax.tree_util.tree_flatten_with_path(dlayer)[0]
+    gradients = {f"layer{jax.tree_util.keystr(path)}": leaf for path, leaf in named}
+    return {"x": dx} | gradients
+
+
+def _pull(layer: Any, x: Any, cotangent: Any, mask: Any, execution: Any) -> Any:
+    parameters, rest = eqx.partition(layer, eqx.is_inexact_array)
+
+    def run(parameters, x):
+        return _apply(eqx.combine(parameters, rest), x, mask, execution)[0]
+
+    return jax.vjp(run, parameters, x)[1](cotangent)
 
 
 def _apply(layer: Any, x: Any, mask: Any, execution: Any) -> Any:
-    return layer(x, mask=mask, execution=execution)
+    if layer.spec.capacity is not None and isinstance(execution, Capacity):
+        execution = Capacity()
+    y, aux = layer(x, mask=mask, execution=execution)
+    return y, aux.routing  # losses and loads, which are not judged here, are not compiled

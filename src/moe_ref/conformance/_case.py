@@ -20,12 +20,14 @@ class Case:
             a nested dict, as `MoE.from_arrays` takes it.
         spec: the `LayerSpec`, where the operation reads one.
         numerics: what the kernel declares for this dtype; None: as moe_ref's own executions.
+        once: tried in the first of a kernel's dtypes only, since all depend on it in the same way.
     """
 
     label: str
     arrays: dict[str, Any]
     spec: Any = None
     numerics: Numerics | None = None
+    once: bool = False
 
     def replace(self, **arrays: Any) -> "Case":
         """A copy with some arrays changed."""

@@ -38,7 +38,7 @@ class Implementation:
         zero_rows: it takes inputs without rows or tokens.
         masks: it takes a mask of padding tokens.
         stable: `plan` keeps the order of tokens within an expert.
-        capacity: `plan` takes a capacity.
+        capacity: `plan` takes a capacity, a `layer` follows the one of its spec.
         deterministic: the same input gives the same bits.
         batch_invariant: a token's bits do not depend on the other tokens.
         may_decline: it may refuse an input it does not support, with a TypeError, ValueError or

@@ -142,7 +142,12 @@ def inputs(implementation: Implementation, check: Check, budget: Budget, seed: i
     found = []
     for dtype in implementation.dtypes:
         rng = np.random.default_rng([seed, *check.id.encode()])
-        fitted = (implementation.fitted(case) for case in check.cases(rng, dtype, budget))
+        drawn = [
+            case
+            for case in check.cases(rng, dtype, budget)
+            if dtype == implementation.dtypes[0] or not case.once
+        ]
+        fitted = (implementation.fitted(case) for case in drawn)
         found += [case for case in fitted if case is not None]
     return found
 

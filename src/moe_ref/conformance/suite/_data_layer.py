@@ -1,34 +1,47 @@
-"""Layers and tokens for the checks of `layer`."""
+"""Layers and tokens for the checks of `layer`.
+
+A kernel may compile anew for every spec, shape and dtype, so checks share them: all but a few are
+of `TOKENS` tokens and one of `SPECS`.
+"""
 
 import dataclasses
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from moe_ref import oracle
 from moe_ref.conformance._case import Case
+from moe_ref.conformance._check import Budget
 from moe_ref.conformance.suite._data import normal
+from moe_ref.oracle._problem import problem
 from moe_ref.spec import ExpertSpec, LayerSpec, RouterSpec, preset
 
+TOKENS = 21  # odd: no tile's multiple
+NARROW = ("bfloat16", "float16")
+# What is rounded, and when, differs between these; the others are tried in one dtype at smoke.
+ROUNDED = ("mixtral-8x7b", "deepseek-v3", "qwen2-57b-a14b", "nemotron-h")
 SPECS = {
     name: preset(name).replace(d_model=24, d_hidden=16, **sizes)
     for name, sizes in {
         "mixtral-8x7b": {"num_experts": 8},
         "deepseek-v3": {"num_experts": 16, "k": 4, "shared_d_hidden": 12},
         "gpt-oss-20b": {"num_experts": 8, "k": 3},
-        "llama4-scout": {"num_experts": 6, "k": 2, "shared_d_hidden": 12},
+        "llama4-scout": {"num_experts": 6, "shared_d_hidden": 12},
+        # Square matrices, so that a transposed one fits.
         "nemotron-h": {"num_experts": 8, "k": 3, "shared_d_hidden": 12, "d_latent": 16},
         "qwen2-57b-a14b": {"num_experts": 8, "k": 3, "shared_d_hidden": 12},
     }.items()
 }
 # Small values never reach a limit of 7; this one clamps every third of them.
 SPECS["gpt-oss-20b"] = SPECS["gpt-oss-20b"].replace(swiglu_limit=0.7)
-# What no preset above has, in one layer.
+# What no preset above has, and more, in one layer.
 SPECS["everything else"] = LayerSpec(
     d_model=24,
+    shared_d_hidden=12,
+    shared_gate=True,
     router=RouterSpec(
         num_experts=6,
-        k=3,
+        k=2,
         score="sqrt_softplus",
         zero_experts=2,
         per_expert_scale=True,
@@ -36,13 +49,13 @@ SPECS["everything else"] = LayerSpec(
         scale=1.7,
         scale_site="output",
     ),
-    experts=ExpertSpec(d_hidden=16, activation="gelu_tanh", expert_bias=True),
+    experts=ExpertSpec(d_hidden=16, activation="gelu", expert_bias=True),
     weight_site="hidden",
     output_bias=True,
 )
 
 
-def layer_case(rng, label: str, spec: LayerSpec, dtype: str, *, tokens: int = 20) -> Case:
+def layer_case(rng, label: str, spec: LayerSpec, dtype: str, *, tokens: int = TOKENS) -> Case:
     """Random tokens and parameters; every bias is random too."""
     router, experts = spec.router, spec.experts
     d, width, hidden = spec.d_model, spec.d_expert, experts.d_hidden
@@ -82,12 +95,61 @@ def layer_case(rng, label: str, spec: LayerSpec, dtype: str, *, tokens: int = 20
     return Case(label=label, spec=spec, arrays=arrays)
 
 
-def clear(rng, case: Case) -> Case:
-    """Replace tokens whose choice rounding decides, so that any layer can be judged on all."""
+def drawn(rng, names: Iterable[str], dtype: str, budget: Budget, *, once: Collection[str] = ()):
+    """A case of each of some `SPECS`, no token's choice left to rounding.
+
+    Args:
+        rng: draws the numbers.
+        names: of the specs.
+        dtype: of the tokens and parameters.
+        budget: of the suite.
+        once: those of `names` that are tried in one dtype at smoke.
+    """
+    for name in names:
+        case = clear(rng, layer_case(rng, name, SPECS[name], dtype))
+        yield dataclasses.replace(case, once=name in once and budget == "smoke")
+
+
+def about(case: Case, label: str, **arrays: Any) -> Case:
+    """The case with other arrays, and a label that says so."""
+    return dataclasses.replace(case.replace(**arrays), label=f"{case.label}, {label}")
+
+
+def with_experts(case: Case, **arrays: np.ndarray) -> dict[str, Any]:
+    """The parameters of the layer with other arrays of its routed experts."""
+    layer = case.arrays["layer"]
+    return layer | {"experts": layer["experts"] | arrays}
+
+
+def steered(rng, case: Case, hot: Sequence[int]) -> Case:
+    """The case with a router that sends every token to the experts `hot`.
+
+    The first feature of every token becomes 1, so that it acts as a bias of the router.
+    """
+    x, layer = case.arrays["x"].copy(), case.arrays["layer"]
+    x[:, 0] = 1
+    weight = layer["router"]["weight"].copy()
+    weight[:, 0] = -4
+    weight[list(hot), 0] = 4
+    router = layer["router"] | {"weight": weight}
+    return clear(rng, case.replace(x=x, layer=layer | {"router": router}), keep=1)
+
+
+@np.errstate(all="ignore")
+def clear(rng, case: Case, *, keep: int = 0) -> Case:
+    """Replace tokens whose choice rounding decides, so that any layer can be judged on all.
+
+    Args:
+        rng: draws other tokens.
+        case: the layer.
+        keep: how many features of a token stay.
+    """
     x = case.arrays["x"]
     for _ in range(20):
-        unsure = oracle.layer(x, case.arrays["layer"], case.spec).ambiguous
+        unsure = problem(x, case.arrays["layer"], case.spec).routing.ambiguous
         if not unsure.any():
             break
-        x = np.where(unsure[:, None], normal(rng, x.shape, x.dtype.name), x)
+        fresh = normal(rng, x.shape, x.dtype.name)
+        fresh[:, :keep] = x[:, :keep]
+        x = np.where(unsure[:, None], fresh, x)
     return case.replace(x=x)

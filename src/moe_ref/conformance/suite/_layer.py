@@ -1,227 +1,148 @@
-"""Checks of `layer`."""
+"""Checks of `layer`: values."""
 
 import dataclasses
 from typing import Any
 
 import numpy as np
 
-from moe_ref import oracle
-from moe_ref.conformance._case import Case, leaves
+from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Check
-from moe_ref.conformance._judge import all_of, equal, within
+from moe_ref.conformance._judge import equal, failed, within
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
-from moe_ref.conformance.suite._data_layer import SPECS, clear, layer_case
-
-
-def _routing(outputs: Outputs):
-    if "experts" not in outputs:
-        return None
-    return {"experts": outputs["experts"], "weights": outputs["weights"]}
-
-
-def _truth(case: Case, outputs: Outputs):
-    """The oracle under the kernel's own routing if it reports one, else under the oracle's."""
-    arrays = case.arrays
-    return oracle.layer(
-        arrays["x"],
-        arrays["layer"],
-        case.spec,
-        routing=_routing(outputs),
-        mask=arrays.get("mask"),
-        numerics=case.numerics,
-    )
-
-
-def _token(place: tuple[int, ...]) -> str:
-    return f"token {place[0]}, feature {place[1]}"
-
-
-def _judge(case: Case, outputs: Outputs) -> Judgement:
-    truth = _truth(case, outputs)
-    output = within(outputs["y"], truth.output, where=_token, rows=_clear_rows(truth, outputs))
-    return all_of(output, _heard(truth, case), _judge_routing(case, outputs))
-
-
-def _clear_rows(truth, outputs: Outputs) -> np.ndarray:
-    return np.ones(len(truth.value), bool) if "experts" in outputs else ~truth.ambiguous
-
-
-def _heard(truth, case: Case) -> Judgement:
-    """Whether leaving out an expert would be noticed, for every expert that is visited."""
-    deaf = np.flatnonzero(truth.deaf_experts(case.spec.router.num_choices) == 1)
-    if not deaf.size:
-        return Judgement(status="pass")
-    detail = f"expert {deaf[0]}: all it adds is below the bound, it could be left out"
-    return Judgement(status="cannot tell", detail=detail)
-
-
-def _judge_routing(case: Case, outputs: Outputs) -> Judgement:
-    if "experts" not in outputs:
-        return Judgement(status="pass")
-    arrays = case.arrays
-    given = {"mask": arrays.get("mask"), "numerics": case.numerics}
-    own = oracle.layer(arrays["x"], arrays["layer"], case.spec, **given)
-    acceptable = np.asarray(oracle.acceptable(own.routing, outputs["experts"]))
-    if not acceptable.all():
-        token = int(np.argmin(acceptable))
-        return Judgement(status="fail", detail=f"token {token}: another set of experts")
-    live = oracle.layer(
-        arrays["x"], arrays["layer"], case.spec, experts=outputs["experts"], **given
-    ).routing.weights
-    return within(outputs["weights"], live, where=lambda p: f"weight of token {p[0]}")
-
-
-def _judge_gradients(case: Case, outputs: Outputs) -> Judgement:
-    arrays = case.arrays
-    experts = outputs.get("experts")
-    truth = oracle.layer_vjp(
-        arrays["x"],
-        arrays["layer"],
-        case.spec,
-        arrays["cotangent"],
-        experts=experts,
-        mask=arrays.get("mask"),
-        numerics=case.numerics,
-    )
-    judgements = []
-    for name in leaves({k: v for k, v in arrays.items() if k in ("x", "layer")}):
-        actual = outputs[f"grad.{name}"]
-        if name.endswith("selection_bias"):
-            zero = np.zeros_like(actual)
-            judgements.append(equal(actual, zero, where=lambda p: f"selection bias {p}"))
-            continue
-        wanted: Any = truth
-        for part in name.removeprefix("layer.").split("."):
-            wanted = getattr(wanted, part) if hasattr(wanted, part) else wanted[part]
-        judgements.append(
-            within(
-                actual,
-                wanted,
-                where=lambda p, n=name: f"d{n} at {p}",
-                whole=name != "x" and "experts" not in name,
-            )
-        )
-    return all_of(*judgements)
-
-
-def _judge_idle(case: Case, outputs: Outputs) -> Judgement:
-    """Every gradient; and exactly zero for experts that no token reached."""
-    if "experts" in outputs:
-        visited = outputs["experts"]
-    else:
-        visited = oracle.layer(case.arrays["x"], case.arrays["layer"], case.spec).routing.experts
-    judgements = [_judge_gradients(case, outputs)]
-    for name in ("w_in", "w_out"):
-        gradient = outputs[f"grad.layer.experts.{name}"]
-        expected = gradient.copy()
-        expected[np.setdiff1d(np.arange(len(gradient)), visited)] = 0
-        judgements.append(equal(gradient, expected, where=lambda p, n=name: f"d{n} at {p}"))
-    return all_of(*judgements)
+from moe_ref.conformance.suite._data_layer import (
+    ROUNDED,
+    SPECS,
+    about,
+    drawn,
+    layer_case,
+    steered,
+    with_experts,
+)
+from moe_ref.conformance.suite._layer_judge import (
+    clear_rows,
+    judge_layer,
+    judge_output,
+    own_routing,
+    token,
+    truth_of,
+)
 
 
 def _presets(rng, dtype, budget):
-    for name, spec in SPECS.items():
-        yield clear(rng, layer_case(rng, name, spec, dtype, tokens=20 + len(name)))
+    yield from drawn(rng, SPECS, dtype, budget, once=[n for n in SPECS if n not in ROUNDED])
 
 
-def _some_presets(rng, dtype, budget):
-    for name in (
-        ("deepseek-v3", "gpt-oss-20b", "llama4-scout", "everything else")
-        if budget == "smoke"
-        else SPECS
-    ):
-        yield clear(rng, layer_case(rng, name, SPECS[name], dtype))
+def _mixtral(rng, dtype, budget):
+    yield from drawn(rng, ["mixtral-8x7b"], dtype, budget)
 
 
-def _biased_router(rng, label, dtype, hot: list[int]) -> Case:
-    """Mixtral with a router that sends every token to `hot`."""
-    spec = SPECS["mixtral-8x7b"].replace(router_bias=True)
-    case = layer_case(rng, label, spec, dtype)
-    bias = np.full(8, -4.0)
-    bias[hot] = 4.0
-    router = case.arrays["layer"]["router"]
-    router["bias"] = bias.astype(router["bias"].dtype)
-    return clear(rng, case)
-
-
-def _skewed(rng, dtype, budget):
-    yield _biased_router(rng, "all tokens to experts 0 and 7", dtype, [0, 7])
-    yield _biased_router(rng, "all tokens to experts 3 and 4", dtype, [3, 4])
-
-
-def _skewed_clear(rng, dtype, budget):
-    # Two near-equal weights in bfloat16 leave the router's gradient below its bound.
-    if dtype not in ("bfloat16", "float16"):
-        yield from _skewed(rng, dtype, budget)
-
-
-def _idle_nan(rng, dtype, budget):
-    case = _biased_router(rng, "NaN in idle experts", dtype, [2, 5])
-    for name, array in case.arrays["layer"]["experts"].items():
-        array = array.copy()
-        array[[0, 1, 3, 4, 6, 7]] = np.nan
-        case.arrays["layer"]["experts"][name] = array
-    yield case
-
-
-def _nan_token(rng, dtype, budget):
-    for name in ("mixtral-8x7b", "gpt-oss-20b"):
-        case = layer_case(rng, name, SPECS[name], dtype)
-        case = clear(rng, case)
-        for poison in (np.nan, np.inf):
-            x = case.arrays["x"].copy()
-            x[7, 3] = poison
-            yield dataclasses.replace(
-                case, label=f"{name}, {poison} in token 7", arrays=case.arrays | {"x": x}
-            )
-
-
-def _masked(rng, dtype, budget):
-    for name in ("deepseek-v3", "gpt-oss-20b"):
-        case = layer_case(rng, f"{name}, padding of NaN", SPECS[name], dtype)
-        case = clear(rng, case)
-        mask = rng.random(20) < 0.6
-        case.arrays["x"][~mask] = np.nan
-        yield case.replace(mask=mask)
+def _biased(rng, dtype, budget):
+    """A layer without biases; one with them in one dtype."""
+    yield from drawn(rng, ["mixtral-8x7b", "gpt-oss-20b"], dtype, budget, once=["gpt-oss-20b"])
 
 
 def _sizes(rng, dtype, budget):
-    for tokens in (0, 1, 33):
-        yield layer_case(rng, f"{tokens} tokens", SPECS["mixtral-8x7b"], dtype, tokens=tokens)
-    one = SPECS["mixtral-8x7b"].replace(num_experts=1, k=1)
-    yield layer_case(rng, "one expert", one, dtype)
-    yield layer_case(rng, "k = experts", SPECS["mixtral-8x7b"].replace(k=8), dtype)
+    base = SPECS["mixtral-8x7b"]
+    for tokens in (0, 1):
+        yield layer_case(rng, f"{tokens} tokens", base, dtype, tokens=tokens)
+    yield layer_case(rng, "k = experts", base.replace(k=8), dtype)
+    one = layer_case(rng, "one expert", base.replace(num_experts=1, k=1), dtype)
+    yield dataclasses.replace(one, once=budget == "smoke")
 
 
-def _finite_tokens(case: Case) -> np.ndarray:
+def skewed(rng, dtype, budget):
+    """All tokens to the same experts."""
+    for case in _biased(rng, dtype, budget):
+        for hot in ((0, 4, 7), (3, 4, 5)):
+            few = hot[-case.spec.router.k :]
+            yield steered(rng, about(case, f"all tokens to experts {few}"), few)
+
+
+def nan_token(rng, dtype, budget):
+    """A NaN, then an Inf, in one token."""
+    for case in drawn(rng, ["mixtral-8x7b", "deepseek-v3"], dtype, budget, once=["deepseek-v3"]):
+        for poison in (np.nan, np.inf):
+            x = case.arrays["x"].copy()
+            x[7, 3] = poison
+            yield about(case, f"{poison} in token 7", x=x)
+
+
+def idle_nan(rng, dtype, budget):
+    """All tokens to the same experts, NaN in the others."""
+    for case in _biased(rng, dtype, budget):
+        hot = [2, 5, 6][: case.spec.router.k]
+        case = steered(rng, about(case, f"NaN in all experts but {hot}"), hot)
+        idle = np.setdiff1d(np.arange(case.spec.router.num_experts), hot)
+        arrays = {n: array.copy() for n, array in case.arrays["layer"]["experts"].items()}
+        for array in arrays.values():
+            array[idle] = np.nan
+        yield case.replace(layer=with_experts(case, **arrays))
+
+
+def masked(rng, dtype, budget):
+    """Padding tokens that hold NaN, some, then all."""
+    names = ("mixtral-8x7b", "everything else")
+    more = () if budget == "smoke" else ("deepseek-v3", "gpt-oss-20b")
+    for case in drawn(rng, (*names, *more), dtype, budget, once=names):
+        mask = rng.permutation(np.arange(len(case.arrays["x"])) % 5 < 3)
+        x = np.where(mask[:, None], case.arrays["x"], np.asarray(np.nan, case.arrays["x"].dtype))
+        yield about(case, "padding of NaN", mask=mask, x=x)
+        yield about(case, "only padding", mask=np.zeros_like(mask), x=np.full_like(x, np.nan))
+
+
+def _scaled(rng, dtype, budget):
+    for case in _mixtral(rng, dtype, budget):
+        for power in (-4, 4) if dtype == "float16" else (-17, 17):
+            w = case.arrays["layer"]["experts"]["w_out"]
+            w = w * np.asarray(2.0**power, w.dtype)
+            yield about(case, f"outputs times 2^{power}", layer=with_experts(case, w_out=w))
+
+
+def _shared_alone(rng, dtype, budget):
+    names = [name for name, spec in SPECS.items() if spec.shared_d_hidden and not spec.output_bias]
+    once = [n for n in names if n not in ROUNDED]
+    for case in drawn(rng, names, dtype, budget, once=once):
+        w = np.zeros_like(case.arrays["layer"]["experts"]["w_out"])
+        yield about(case, "routed experts give 0", layer=with_experts(case, w_out=w))
+
+
+def finite_tokens(case: Case) -> np.ndarray:
+    """Which tokens hold neither NaN nor Inf."""
     return np.isfinite(case.arrays["x"].astype(np.float64)).all(axis=1)
 
 
 def _judge_others(case: Case, outputs: Outputs) -> Judgement:
     """A NaN token: itself not finite, every other token as ever."""
-    keep = _finite_tokens(case)
+    keep = finite_tokens(case)
     if np.isfinite(outputs["y"][~keep].astype(np.float64)).any():
-        return Judgement(status="fail", detail="the token itself is finite", proven=True)
+        return failed("the token itself is finite")
     x = case.arrays["x"]
     clean = case.replace(x=np.where(keep[:, None], x, np.zeros_like(x)))
-    truth = _truth(clean, outputs)
-    return within(outputs["y"], truth.output, where=_token, rows=keep & _clear_rows(truth, outputs))
+    truth = truth_of(clean, outputs)
+    return within(outputs["y"], truth.output, where=token, rows=keep & clear_rows(truth, outputs))
 
 
-def _judge_other_gradients(case: Case, outputs: Outputs) -> Judgement:
-    """A NaN token: the gradient of every other token as ever, that of unvisited experts zero."""
-    keep = _finite_tokens(case)
-    arrays = case.arrays
-    x, dy = (
-        np.where(keep[:, None], a, np.zeros_like(a)) for a in (arrays["x"], arrays["cotangent"])
-    )
-    ids = outputs.get("experts")
-    truth = oracle.layer_vjp(x, arrays["layer"], case.spec, dy, experts=ids, numerics=case.numerics)
-    return within(outputs["grad.x"], truth.x, where=_token, rows=keep)
+def _judge_form(case: Case, outputs: Outputs) -> Judgement:
+    y, x = outputs["y"], case.arrays["x"]
+    dtype = case.dtype if case.numerics is None else case.numerics.output
+    if y.dtype.name == dtype:
+        return Judgement(status="pass")
+    return failed(f"y is {y.dtype.name}{list(y.shape)}, expected {dtype}{list(x.shape)}")
 
 
-def _check(number: int, statement: str, cases, judge=_judge, **options: Any) -> Check:
+def _judge_logits(case: Case, outputs: Outputs) -> Judgement:
+    logits = own_routing(case).logits
+    assert logits is not None
+    where = lambda place: f"token {place[0]}, logit {place[1]}"  # noqa: E731
+    return within(outputs["logits"], logits, where=where)
+
+
+def _judge_twice(case: Case, outputs: Outputs) -> Judgement:
+    return equal(outputs["again.y"], outputs["y"], where=token)
+
+
+def _check(number: int, statement: str, cases, judge=judge_layer, **options: Any) -> Check:
     fields: dict[str, Any] = {
         "kind": "rounding",
         "formula": "y = sum_j w_j expert_j(x) + shared(x), under the kernel's own routing",
@@ -231,48 +152,53 @@ def _check(number: int, statement: str, cases, judge=_judge, **options: Any) -> 
     )
 
 
-_GRADIENT: dict[str, Any] = {
-    "kind": "gradient",
-    "method": "vjp",
-    "formula": "dx, dparameters of sum(y * dy)",
-}
 CHECKS = (
-    _check(1, "Layers of many kinds are right, routing and output.", _presets),
-    _check(2, "The layer is right where all tokens visit the same experts.", _skewed),
+    _check(1, "Layers of many kinds are right, routing and output.", _presets, may_refuse=True),
+    _check(2, "The layer is right where all tokens visit the same experts.", skewed),
     _check(3, "No tokens, one token, one expert and k = experts are right.", _sizes),
-    _check(4, "A NaN in one token reaches that token only.", _nan_token, _judge_others),
-    _check(5, "Experts that no token visits may hold NaN.", _idle_nan),
-    _check(6, "Padding tokens give 0, and their contents reach nothing.", _masked, may_refuse=True),
+    _check(4, "A NaN in one token reaches that token only.", nan_token, _judge_others),
+    _check(5, "Experts that no token visits may hold NaN.", idle_nan),
     _check(
-        7,
-        "Every gradient is right: input, router, experts, shared.",
-        _some_presets,
-        _judge_gradients,
-        **_GRADIENT,
-    ),
-    _check(8, "Every gradient is right under skew.", _skewed_clear, _judge_gradients, **_GRADIENT),
-    _check(
-        9,
-        "Experts that no token visits get exactly zero gradient, and their NaNs reach none.",
-        _idle_nan,
-        _judge_idle,
-        kind="gradient",
-        method="vjp",
-        formula="dw[e] = 0 where no token visits e",
-    ),
-    _check(
-        10,
-        "The contents of padding tokens reach no gradient.",
-        _masked,
-        _judge_gradients,
+        6,
+        "Padding tokens give 0, and their contents reach nothing.",
+        masked,
+        judge_output,
         may_refuse=True,
-        **_GRADIENT,
     ),
     _check(
-        11,
-        "A NaN or Inf in one token reaches the gradient of that token only.",
-        _nan_token,
-        _judge_other_gradients,
-        **_GRADIENT,
+        12,
+        "The result has the dtype of x, or the one declared for it.",
+        _mixtral,
+        _judge_form,
+        kind="exact",
+        formula="y: [tokens, d_model], dtype of x",
+    ),
+    _check(
+        13,
+        "Reported logits are those of the router: no scores, no selection bias.",
+        _presets,
+        _judge_logits,
+        formula="logits = softcap(x @ W^T + b)",
+        wants=("logits",),
+        may_refuse=True,
+    ),
+    _check(14, "Small and large outputs keep their relative accuracy.", _scaled),
+    _check(
+        15,
+        "Two runs on the same input give the same bits.",
+        _mixtral,
+        _judge_twice,
+        kind="exact",
+        formula="y = y'",
+        related=lambda case: {"again": case},
+        needs="deterministic",
+    ),
+    _check(
+        16,
+        "Without routed experts the shared expert is left, once, times its gate.",
+        _shared_alone,
+        judge_output,
+        formula="y = shared(x) sigmoid(x . g)",
+        may_refuse=True,
     ),
 )
