@@ -1,7 +1,7 @@
 """Wrong implementations that the suite must notice, and right ones that it must not."""
 
 from moe_ref.conformance._implementation import Implementation
-from moe_ref.conformance.mutants import _dispatch_combine, _grouped, _losses, _plan, _route
+from moe_ref.conformance.mutants import _dispatch_combine, _grouped, _layer, _losses, _plan, _route
 from moe_ref.conformance.mutants._matrix import Matrix as Matrix
 from moe_ref.conformance.mutants._matrix import false_alarms as false_alarms
 from moe_ref.conformance.mutants._matrix import matrix as matrix
@@ -12,6 +12,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_route.MUTANTS,
     *_losses.MUTANTS,
     *_plan.MUTANTS,
+    *_layer.MUTANTS,
     *_dispatch_combine.MUTANTS,
 )
 CORRECT: tuple[Implementation, ...] = (
@@ -19,5 +20,6 @@ CORRECT: tuple[Implementation, ...] = (
     *_route.CORRECT,
     *_losses.CORRECT,
     *_plan.CORRECT,
+    *_layer.CORRECT,
     *_dispatch_combine.CORRECT,
 )

@@ -1,0 +1,19 @@
+"""Wrong and right layers."""
+
+from moe_ref.conformance.mutants import (
+    _layer_activation,
+    _layer_correct,
+    _layer_gradients,
+    _layer_rounding,
+    _layer_routing,
+    _layer_values,
+)
+
+MUTANTS = (
+    *_layer_values.MUTANTS,
+    *_layer_activation.MUTANTS,
+    *_layer_routing.MUTANTS,
+    *_layer_rounding.MUTANTS,
+    *_layer_gradients.MUTANTS,
+)
+CORRECT = _layer_correct.CORRECT

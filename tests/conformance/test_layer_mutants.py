@@ -1,0 +1,101 @@
+"""Every wrong layer is noticed, and no right one is."""
+
+import functools
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+
+from conformance.mutant_rules import alarms_on_smaller_inputs
+from moe_ref import conformance
+from moe_ref.conformance._case import leaves
+from moe_ref.conformance._run import inputs
+from moe_ref.conformance.mutants._layer import CORRECT, MUTANTS
+
+# Of the one that the others differ from in little.
+SEEDS = {"layer, ByExpert": (0, 1, 2)}
+IDS = {"ids": lambda each: each.name.partition(", ")[2]}
+
+
+@pytest.fixture(scope="module")
+def judged():
+    """Results by implementation and seed, from a process that checks no types: it is quicker."""
+    tasks = [(m.implementation, 0, m.killers) for m in MUTANTS]
+    tasks += [(mine, seed, ()) for mine in CORRECT for seed in SEEDS.get(mine.name, (0,))]
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        run = functools.partial(pool.submit, conformance.run, shrink_seconds=0, isolate=False)
+        found = {(i.name, seed): run(i, seed=seed, only=only) for i, seed, only in tasks}
+        return {key: report.result().results for key, report in found.items()}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, **IDS)
+def test_mutants_are_killed(mutant, judged):
+    results = judged[mutant.name, 0]
+    assert {r.id: r.status for r in results} == dict.fromkeys(mutant.killers, "fail"), [
+        (r.id, r.status, r.detail) for r in results
+    ]
+
+
+@pytest.mark.parametrize("implementation", CORRECT, **IDS)
+def test_correct_variants_pass(implementation, judged):
+    for seed in SEEDS.get(implementation.name, (0,)):
+        found = judged[implementation.name, seed]
+        assert not [(r.id, r.detail) for r in found if r.status in ("fail", "cannot tell")]
+
+
+def test_every_check_passes_some_variant_and_kills_some_mutant(judged):
+    everything = {check.id for check in conformance.checks("layer")}
+    passed = {r.id for i in CORRECT for r in judged[i.name, 0] if r.status == "pass"}
+    assert passed == everything
+    assert set().union(*(mutant.killers for mutant in MUTANTS)) == everything
+
+
+def test_names_and_faults_are_unique():
+    assert len({mutant.fault for mutant in MUTANTS}) == len(MUTANTS)
+    assert len({each.name for each in (*MUTANTS, *CORRECT)}) == len(MUTANTS) + len(CORRECT)
+    assert all(mutant.fault.endswith(".") for mutant in MUTANTS)
+
+
+def test_failing_inputs_can_become_smaller():
+    undeclared = {"LAY-24"}  # bits that depend on the token only
+    assert alarms_on_smaller_inputs(CORRECT[0]).keys() <= undeclared
+
+
+def signatures(implementation, *, budget, seed):
+    """What a kernel is compiled for: method, spec, and shape and dtype of every array."""
+    found = {}
+    for check in conformance.checks("layer"):
+        if check.needs is None or getattr(implementation, check.needs):
+            for case in inputs(implementation, check, budget, seed):
+                for each in (case, *(check.related(case).values() if check.related else ())):
+                    forms = {n: (a.shape, a.dtype.name) for n, a in leaves(each.arrays).items()}
+                    forms.pop("cotangent", None)
+                    found[check.method, each.spec, tuple(forms.items())] = None
+    return list(found)
+
+
+def plain(**declared):
+    return conformance.Implementation(name="plain", op="layer", function=np.zeros_like, **declared)
+
+
+@pytest.mark.parametrize("budget", ["smoke", "thorough"])
+def test_shapes_do_not_depend_on_the_seed(budget):
+    mine = plain(dtypes=("bfloat16", "float32"), capacity=True, batch_invariant=True)
+    first, second = (signatures(mine, budget=budget, seed=seed) for seed in (0, 1))
+    assert first == second
+
+
+def test_little_is_compiled():
+    """One signature is one compilation, of a second or two."""
+    found = signatures(plain(), budget="smoke", seed=0)
+    assert [method for method, *_ in found].count("value") <= 23
+    assert [method for method, *_ in found].count("vjp") <= 10
+    assert len(signatures(plain(dtypes=("bfloat16",)), budget="smoke", seed=0)) <= 23
+
+
+def test_one_dtype_is_given_all_kinds_of_layers():
+    (check,) = (c for c in conformance.checks("layer") if c.id == "LAY-01")
+    for dtypes in (("float32",), ("bfloat16",), ("float16", "float32")):
+        cases = inputs(plain(dtypes=dtypes), check, "smoke", 0)
+        assert [case.dtype for case in cases].count(dtypes[0]) == 7
