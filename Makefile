@@ -16,7 +16,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet install --constra
 installed = $(VENV)/.installed-
 
 .DEFAULT_GOAL := help
-.PHONY: help check test test-thorough test-newest format lint types docs bench wheel clean
+.PHONY: help check test mutants test-thorough test-newest format lint types docs bench wheel clean
 .NOTPARALLEL:
 
 help: ## list the words
@@ -28,8 +28,11 @@ check: $(installed)test ## judge what is shipped here, or TARGET=module:name ARG
 test: $(installed)test ## the test suite, under 10 minutes on two cores; ARGS= goes to pytest
 	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
+mutants: $(installed)test ## every check against every wrong kernel: all have to be noticed
+	$(BIN)/moe-ref mutants $(ARGS)
+
 test-thorough: $(installed)test ## every test, with many more examples
-	$(BIN)/python -m pytest -m "" --hypothesis-profile=thorough $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "" --hypothesis-profile=thorough $(ARGS)
 
 test-newest: ## the quick tests under the newest Python found, hence the newest JAX
 	@python=$$(.ci/newest-python) || { echo "test-newest: skipped, $$python"; exit 0; }; \

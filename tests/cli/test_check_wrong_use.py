@@ -147,6 +147,7 @@ def test_replay_tries_one_input(moe_ref_command, tmp_path, option):
     ("arguments", "word"),
     [
         (["--arrays", "numpy"], "TARGET"),
+        (["--op", "route", "--numerics", "tensor-cores"], "--op grouped_matmul"),
         (["--arrays", "cupy"], "--arrays"),
         (["--time-limit", "0"], "--time-limit"),
         (["--memory-limit", "-1"], "--memory-limit"),

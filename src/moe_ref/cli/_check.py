@@ -1,5 +1,6 @@
 """`moe-ref check` and `moe-ref checks`."""
 
+import dataclasses
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ def check(
     target: option.Target = None,
     op: option.Op = None,
     arrays: option.Arrays = None,
+    numerics: option.Numerics = None,
     only: option.Only = None,
     budget: option.Budget = "smoke",
     seed: option.Seed = 0,
@@ -40,11 +42,11 @@ def check(
     limits = {"time_limit": time_limit, "memory_limit": int(memory_limit * 2**30)}
     if replay is not None:
         saved = _saved(replay)
-        implementations = _implementations(target, op or saved.op, arrays)
+        implementations = _declared(_implementations(target, op or saved.op, arrays), numerics)
         _require_known([saved.check], implementations, "--replay")
         reports = replay_all(implementations, replay, **limits)
     else:
-        implementations = _implementations(target, op, arrays)
+        implementations = _declared(_implementations(target, op, arrays), numerics)
         _require_known(only or (), implementations, "--only")
         _require_journal(resume, seed=seed, budget=budget)
         options = {"budget": budget, "seed": seed, "save": save, "resume": resume}
@@ -85,6 +87,21 @@ def _implementations(target: str | None, op: str | None, arrays: str | None) -> 
         raise WrongUseError("`--arrays` must come with a TARGET.")
     with stdout_to_stderr():
         return _shipped(op) if target is None else (_load(target, op, arrays),)
+
+
+def _declared(implementations: tuple[Any, ...], numerics: str | None) -> tuple[Any, ...]:
+    """The implementations with what the command line declares for dtypes they leave open."""
+    from moe_ref.spec import Numerics
+
+    if numerics is None:
+        return implementations
+    if any(each.op != "grouped_matmul" for each in implementations):
+        raise WrongUseError("`--numerics` must come with --op grouped_matmul.")
+    of = Numerics.on_tensor_cores
+    return tuple(
+        dataclasses.replace(each, numerics={d: of(d) for d in each.dtypes} | dict(each.numerics))
+        for each in implementations
+    )
 
 
 def _require_known(only: Collection[str], implementations: Sequence[Any], option: str) -> None:

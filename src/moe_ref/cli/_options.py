@@ -25,6 +25,13 @@ Arrays = Annotated[
     Literal["jax", "numpy", "torch"] | None,
     typer.Option(help="Library of the arrays that TARGET takes.", show_default=False),
 ]
+Numerics = Annotated[
+    Literal["tensor-cores"] | None,
+    typer.Option(
+        help="Judge a grouped matmul whose sums are cut off, and whose float32 operands are TF32.",
+        show_default=False,
+    ),
+]
 Only = Annotated[
     list[str] | None,
     typer.Option(metavar="ID", help="Run this check only; repeatable.", show_default=False),
