@@ -45,7 +45,7 @@ class Pairs(Losses):
 
 
 CORRECT: tuple[Implementation, ...] = tuple(
-    numpy_implementation(f"losses.{kernel.__name__}", "losses", kernel())
+    numpy_implementation(f"losses, {kernel.__name__}", "losses", kernel())
     for kernel in (Losses, OneByOne, Double, Pairs)
 )
 MUTANTS: tuple[Mutant, ...] = (

@@ -151,6 +151,6 @@ class Losses:
 
 def of_losses(kernel: type[Losses], *killers: str, seen: str = "", **declared: Any) -> Mutant:
     """A mutant whose docstring is its fault."""
-    name, fault = f"losses.{kernel.__name__}", " ".join((kernel.__doc__ or "").split())
+    name, fault = f"losses, {kernel.__name__}", " ".join((kernel.__doc__ or "").split())
     mine = numpy_implementation(name, "losses", kernel(), **declared)
     return Mutant(implementation=mine, fault=fault, killers=killers, seen=seen)

@@ -58,7 +58,7 @@ class DeclaredNarrow(Router):
 
 def _correct(kernel: type[Router], **declared: Any) -> Implementation:
     fields: dict[str, Any] = {"batch_invariant": True} | declared
-    return numpy_implementation(f"route.{kernel.__name__}", "route", kernel(), **fields)
+    return numpy_implementation(f"route, {kernel.__name__}", "route", kernel(), **fields)
 
 
 _NARROW = dataclasses.replace(Numerics.of("float32"), weights="bfloat16")

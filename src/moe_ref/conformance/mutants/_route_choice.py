@@ -133,9 +133,10 @@ class RepeatsOnNan(Router):
 class PastTheEndOnNan(Router):
     """The arg-max loop finds no best among NaN and gives ids past the last expert."""
 
-    def choose(self, c, spec):
-        past = c.shape[1] + np.arange(spec.k)
-        return np.where(np.isnan(c).any(axis=1, keepdims=True), past, super().choose(c, spec))
+    def finished(self, ids, w, mask, logits):
+        past = logits.shape[1] + np.arange(ids.shape[1])
+        lost = np.isnan(wide(logits)).any(axis=1, keepdims=True)
+        return super().finished(np.where(lost, past, ids), w, mask, logits)
 
 
 class NanSpreads(Router):

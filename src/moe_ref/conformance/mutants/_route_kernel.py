@@ -253,6 +253,6 @@ def narrow(array: np.ndarray) -> np.ndarray:
 
 def of_route(kernel: type[Router], *killers: str, seen: str = "", **declared: Any) -> Mutant:
     """A mutant whose docstring is its fault."""
-    name, fault = f"route.{kernel.__name__}", " ".join((kernel.__doc__ or "").split())
+    name, fault = f"route, {kernel.__name__}", " ".join((kernel.__doc__ or "").split())
     mine = numpy_implementation(name, "route", kernel(), **declared)
     return Mutant(implementation=mine, fault=fault, killers=killers, seen=seen)
