@@ -128,11 +128,11 @@ class LoadShifted(Losses):
 
 MUTANTS: tuple[Mutant, ...] = (
     of_losses(Wraps, "LOS-05", "LOS-06", seen="vllm-project/vllm#46408"),
-    of_losses(Clips, "LOS-05", "LOS-06", seen="jax-ml/jax#38232"),
+    of_losses(Clips, "LOS-05", "LOS-06"),
     of_losses(CountsOnce, "LOS-06"),
     of_losses(AfterDropping, "LOS-01", "LOS-06"),
-    of_losses(ByteCounts, "LOS-06", seen="vllm-project/vllm#34279"),
-    of_losses(NarrowCounts, "LOS-06", "LOS-07", seen="jax-ml/jax#18440"),
+    of_losses(ByteCounts, "LOS-06", seen="jax-ml/jax#18440"),
+    of_losses(NarrowCounts, "LOS-06", "LOS-07"),
     of_losses(FloatCounts, "LOS-01"),
     of_losses(StepReversed, "LOS-07"),
     of_losses(NoTies, "LOS-07"),

@@ -216,7 +216,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of_route(NeverRenormalizes, "RTE-01", "RTE-07", seen="pytorch/torchtitan#1448"),
     of_route(AlwaysRenormalizes, "RTE-01", "RTE-07"),
     of_route(SingleRenormalized, "RTE-01"),
-    of_route(SingleLeftAlone, "RTE-17", seen="jingyaogong/minimind#858"),
+    of_route(SingleLeftAlone, "RTE-17"),
     of_route(OverAll, "RTE-01"),
     of_route(SoftmaxOverAll, "RTE-01"),
     of_route(SoftmaxOverChosen, "RTE-01"),
