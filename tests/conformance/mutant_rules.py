@@ -3,9 +3,13 @@
 import itertools
 
 import numpy as np
+import pytest
 
 from moe_ref import conformance
 from moe_ref.conformance.operations import OPERATIONS, evaluate
+
+# One is enough to see that a check is sound; `make mutants` has every check try every mutant.
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2))]
 
 
 def judge(implementation, *, only=(), seed=0):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from conformance.mutant_rules import (
+    SEEDS,
     alarms,
     alarms_on_smaller_inputs,
     judge,
@@ -45,11 +46,13 @@ def _remembering(function):
     return called
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mutant", MUTANTS, **IDS)
 def test_mutants_are_killed(mutant):
     assert survived(mutant) == {}
 
 
+@pytest.mark.thorough
 def test_mutants_compute_something():
     """An exception would be noticed by any check."""
     for mutant in MUTANTS:
@@ -59,7 +62,7 @@ def test_mutants_compute_something():
 
 
 @pytest.mark.parametrize("implementation", CORRECT, **IDS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_correct_variants_pass(implementation, seed):
     dtype = implementation.dtypes[seed % len(implementation.dtypes)]
     assert alarms(dataclasses.replace(implementation, dtypes=(dtype,)), seed) == {}

@@ -29,6 +29,7 @@ def judged():
         return {key: report.result().results for key, report in found.items()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mutant", MUTANTS, **IDS)
 def test_mutants_are_killed(mutant, judged):
     results = judged[mutant.name, 0]
@@ -37,6 +38,7 @@ def test_mutants_are_killed(mutant, judged):
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("implementation", CORRECT, **IDS)
 def test_correct_variants_pass(implementation, judged):
     for seed in SEEDS.get(implementation.name, (0,)):
@@ -44,11 +46,17 @@ def test_correct_variants_pass(implementation, judged):
         assert not [(r.id, r.detail) for r in found if r.status in ("fail", "cannot tell")]
 
 
+@pytest.mark.thorough
 def test_every_check_passes_some_variant_and_kills_some_mutant(judged):
     everything = {check.id for check in conformance.checks("layer")}
     passed = {r.id for i in CORRECT for r in judged[i.name, 0] if r.status == "pass"}
     assert passed == everything
     assert set().union(*(mutant.killers for mutant in MUTANTS)) == everything
+
+
+def test_the_plain_one_passes():
+    report = conformance.run(CORRECT[0], shrink_seconds=0, isolate=False)
+    assert not [(r.id, r.detail) for r in report.results if r.status not in ("pass", "skipped")]
 
 
 def test_names_and_faults_are_unique():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from conformance.mutant_rules import (
+    SEEDS,
     alarms,
     alarms_on_smaller_inputs,
     judge,
@@ -22,12 +23,13 @@ from moe_ref.conformance.suite._plan_cases import audible_weights, factors
 IDS = {"ids": lambda each: each.name.partition(", ")[2]}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mutant", MUTANTS, **IDS)
 def test_mutants_are_killed(mutant):
     assert survived(mutant) == {}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("implementation", CORRECT, **IDS)
 def test_correct_variants_pass(implementation, seed):
     assert alarms(implementation, seed) == {}
