@@ -3,6 +3,7 @@
 from moe_ref.conformance._builtin import builtin as builtin
 from moe_ref.conformance._case import Case as Case
 from moe_ref.conformance._check import Check as Check
+from moe_ref.conformance._full import judge_full as judge_full
 from moe_ref.conformance._implementation import Implementation as Implementation
 from moe_ref.conformance._parametrize import parametrize as parametrize
 from moe_ref.conformance._result import Judgement as Judgement
