@@ -81,7 +81,6 @@ class FilledDw(Kernel):
     """Weight gradients are stored for groups that have rows, one after the other."""
 
     killers = ("GRP-32", "GRP-35", "GRP-55")
-    seen = "openxla/tokamax#889"
 
     def for_w(self, x, w, groups, dy):
         return super().for_w(x, w, renumbered(filled(groups)), dy)
@@ -91,7 +90,6 @@ class UntransposedDx(Kernel):
     """The weight is transposed for dx only if its shape shows that it has to be."""
 
     killers = ("GRP-31",)
-    seen = "huggingface/transformers#47031"
 
     def rows_back(self, dy, w, expert):
         return super().rows_back(dy, w.T if w.shape[0] == w.shape[1] else w, expert)
@@ -101,7 +99,6 @@ class WholeTilesOfDw(Kernel):
     """The rows of a group after its last whole tile of 32 are not summed into dw."""
 
     killers = ("GRP-32", "GRP-34", "GRP-58")
-    seen = "sgl-project/sglang-jax#1012"
 
     def weight(self, x, dy, expert):
         rows = len(x) // 32 * 32
@@ -116,6 +113,16 @@ class LastTileOfDw(Kernel):
     def weight(self, x, dy, expert):
         rows = (len(x) - 1) // 32 * 32
         return super().weight(x[rows:], dy[rows:], expert)
+
+
+class UnalignedDw(Kernel):
+    """The rows that are summed into dw are loaded from a multiple of 8 on, down from the first."""
+
+    killers = ("GRP-32", "GRP-34", "GRP-54")
+    seen = "marin-community/marin#8339"
+
+    def for_w(self, x, w, groups, dy):
+        return super().for_w(x, w, [(e, a - a % 8, b - a % 8) for e, a, b in groups], dy)
 
 
 class FirstBlockOfDx(Kernel):
@@ -153,7 +160,6 @@ class NarrowDw(Kernel):
     """Parts of dw from 16 rows each are added up in bfloat16."""
 
     killers = ("GRP-32", "GRP-44", "GRP-60")
-    seen = "NVIDIA/TransformerEngine#1336"
 
     def weight(self, x, dy, expert):
         sums = np.zeros((x.shape[1], dy.shape[1]), np.float32)

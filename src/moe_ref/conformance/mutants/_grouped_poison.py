@@ -11,7 +11,6 @@ class MaskedDense(Kernel):
     """Every expert on every row, times a mask of 0 and 1: 0 * NaN is NaN."""
 
     killers = ("GRP-11", "GRP-41")
-    seen = "huggingface/transformers#45621"
 
     def forward(self, x, w, groups):
         products = (mask * self.total(wide(x), wide(w[e])) for e, mask in _masks(groups, x))
@@ -55,7 +54,6 @@ class ScaleOfTheTail(Kernel):
     """x is scaled by its largest magnitude, which is looked for in the tail too."""
 
     killers = ("GRP-08",)
-    seen = "NVIDIA/TransformerEngine#3484"
 
     def forward(self, x, w, groups):
         scale = np.exp2(np.floor(np.log2(np.max(np.abs(wide(x)), initial=1))))
@@ -105,7 +103,7 @@ class TailInLastGroup(Kernel):
     """The last group goes on to the end of the buffer, so the tail is summed into its dw."""
 
     killers = ("GRP-37",)
-    seen = "pytorch/torchtitan#1237"
+    seen = "NVIDIA/TransformerEngine#3484"
 
     def for_w(self, x, w, groups, dy):
         last, start, _ = groups[-1]
@@ -116,7 +114,6 @@ class TailInDx(Kernel):
     """Something that all cotangents take part in is multiplied with 0 and added to dx."""
 
     killers = ("GRP-36", "GRP-40")
-    seen = "huggingface/transformers#48205"
 
     def for_x(self, x, w, groups, dy):
         return super().for_x(x, w, groups, dy) + 0 * np.sum(dy, dtype=x.dtype)

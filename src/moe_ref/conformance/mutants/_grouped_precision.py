@@ -18,7 +18,6 @@ class NarrowSums(Kernel):
     """The running sum is kept in bfloat16."""
 
     killers = ("GRP-02", "GRP-16", "GRP-31", "GRP-32")
-    seen = "vllm-project/vllm#15045"
 
     def total(self, a, b):
         sums = np.zeros((len(a), b.shape[1]), ml_dtypes.bfloat16)
@@ -31,7 +30,6 @@ class NarrowParts(Kernel):
     """The two halves of a split sum are stored in bfloat16 before they are added."""
 
     killers = ("GRP-02", "GRP-16", "GRP-19", "GRP-43", "GRP-44")
-    seen = "vllm-project/vllm#15045"
 
     def total(self, a, b):
         half = (a.shape[1] + 1) // 2
@@ -168,7 +166,6 @@ class SmallIsZero(Kernel):
     """Results below 1e-4 are taken for zero, as a tolerance would."""
 
     killers = ("GRP-12", "GRP-30")
-    seen = "Dao-AILab/sonic-moe#63"
 
     def rows(self, x, w, expert):
         y = super().rows(x, w, expert)

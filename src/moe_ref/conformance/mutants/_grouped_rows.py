@@ -70,7 +70,6 @@ class NeighbourAtTheBoundary(Kernel):
     """The tile across a boundary has one expert: a group's last row is the next expert's."""
 
     killers = ("GRP-02", "GRP-24")
-    seen = "marin-community/marin#7484"
 
     def forward(self, x, w, groups):
         y = super().forward(x, w, groups)
@@ -96,7 +95,6 @@ class SkipsEmptyGroups(Kernel):
     """Weights are counted off for groups that have rows, so an empty one shifts those behind it."""
 
     killers = ("GRP-03", "GRP-04", "GRP-22")
-    seen = "openxla/tokamax#887"
 
     def forward(self, x, w, groups):
         return super().forward(x, w, renumbered(filled(groups)))
@@ -106,7 +104,6 @@ class FewExperts(Kernel):
     """Expert numbers are kept in 8 bits, which wrap around."""
 
     killers = ("GRP-07",)
-    seen = "sgl-project/sglang-jax#1012"
 
     def forward(self, x, w, groups):
         return super().forward(x, w, [(e % 256, a, b) for e, a, b in groups])
@@ -116,7 +113,6 @@ class BoundedGroups(Kernel):
     """A group holds at most four times the mean number of rows; what is above is lost."""
 
     killers = ("GRP-03",)
-    seen = "marin-community/marin#4312"
 
     def forward(self, x, w, groups):
         most = 4 * -(-len(x) // len(w))
@@ -147,7 +143,6 @@ class BatchedInPairs(Kernel):
     """A batch of an even number of rows takes a path that knows one expert."""
 
     killers = ("GRP-21",)
-    seen = "tenstorrent/tt-metal#50669"
 
     def forward(self, x, w, groups):
         if len(x) % 2 == 0:

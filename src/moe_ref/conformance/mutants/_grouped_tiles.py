@@ -9,7 +9,6 @@ class WholeTilesOnly(Kernel):
     """The rows of a group after its last whole tile of 32 are not written."""
 
     killers = ("GRP-02", "GRP-06", "GRP-27")
-    seen = "sgl-project/sglang-jax#1012"
 
     def rows(self, x, w, expert):
         y = super().rows(x, w, expert)
@@ -71,7 +70,6 @@ class SmallBatch(Kernel):
     """A batch smaller than a tile of 16 rows takes a path that leaves out the last product."""
 
     killers = ("GRP-27",)
-    seen = "sgl-project/sglang#25137"
 
     def forward(self, x, w, groups):
         if 0 < len(x) < 16:
@@ -83,7 +81,6 @@ class EmptyBatch(Kernel):
     """A batch without rows gives one row, as a grid of at least one tile."""
 
     killers = ("GRP-05",)
-    seen = "sgl-project/sglang#25137"
 
     def memory(self, shape, x):
         return super().memory((max(shape[0], 1), shape[1]), x)
@@ -93,7 +90,6 @@ class NarrowOffsets(Kernel):
     """Offsets are kept in the integer type of the sizes, which wraps around."""
 
     killers = ("GRP-14",)
-    seen = "vllm-project/vllm#34279"
 
     def ends(self, group_sizes, x):
         return np.cumsum(group_sizes, dtype=group_sizes.dtype).tolist()
