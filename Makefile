@@ -5,6 +5,7 @@ BIN = $(VENV)/bin
 NEWEST_VENV ?= .venv-newest
 WHEEL_VENV ?= .venv-wheel
 ARGS ?=
+QUICK = $(addprefix tests/, spec routing dispatch experts grouped layers models faults oracle cli)
 TARGET ?=
 
 # The first Python that is new enough; `make PYTHON=/path/to/python3 ...` overrides it.
@@ -37,7 +38,7 @@ test-thorough: $(installed)test ## every test, with many more examples
 test-newest: ## the quick tests under the newest Python found, hence the newest JAX
 	@python=$$(.ci/newest-python) || { echo "test-newest: skipped, $$python"; exit 0; }; \
 	$(MAKE) --no-print-directory test VENV=$(NEWEST_VENV) PYTHON="$$python" \
-		ARGS='-m "not slow and not thorough" $(ARGS)'
+		ARGS='-m "not slow and not thorough" $(QUICK) $(ARGS)'
 
 format: $(installed)lint ## rewrite the source in the house style
 	$(BIN)/ruff check --fix-only --quiet .
