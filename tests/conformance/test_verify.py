@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from conformance.golden import FEW, grouped
+from conformance.golden import ALL, FEW, grouped, write
 from moe_ref import conformance
-from moe_ref.conformance._verify import verify
+from moe_ref.conformance._verify import case_of, verify
+from moe_ref.conformance.mutants import CORRECT
+from moe_ref.conformance.operations import evaluate
 from moe_ref.spec import SPEC_VERSION
 
 
@@ -172,3 +174,36 @@ def test_absent_folders_are_refused(vectors, tmp_path):
         verify(vectors, tmp_path / "absent")
     with pytest.raises(ValueError, match=r"must hold a manifest\.json"):
         verify(tmp_path, tmp_path)
+
+
+RIGHT = {each.op: each for each in reversed(CORRECT)}
+# Where the oracle takes its time, some of the checks.
+EVERY = {"route": 5, "losses": 4, "layer": 12}
+CHECKS = {op: [c.id for c in conformance.checks(op)][:: EVERY.get(op, 1)] for op in RIGHT}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", [op for op in RIGHT if op != "grouped_matmul"])
+def test_right_kernels_of_every_operation_hold(op, tmp_path, monkeypatch):
+    """Inputs, specs and related inputs survive the way through files."""
+    folder, outputs = write(tmp_path / "vectors", CHECKS[op], monkeypatch), tmp_path / "outputs"
+    outputs.mkdir()
+    for entry in json.loads((folder / "manifest.json").read_text())["cases"]:
+        check, case = ALL[entry["check"]], case_of(folder, entry)
+        if check.needs is not None and not getattr(RIGHT[op], check.needs):
+            continue
+        found = {}
+        others = {} if check.related is None else check.related(case)
+        assert list(others) == list(entry["related"])
+        for name, each in {
+            "": case,
+            **{f"{name}.": other for name, other in others.items()},
+        }.items():
+            results = evaluate(conformance.OPERATIONS[op], RIGHT[op], check.method, each)
+            found |= {f"{name}{k}": np.array(result, order="C") for k, result in results.items()}
+        assert set(found) <= set(entry["results"])
+        save_file(found, outputs / entry["file"])
+    for report in verify(folder, outputs):
+        wrong = [(r.id, r.status, r.detail) for r in report.results if r.status != "pass"]
+        assert [each for each in wrong if each[1] != "skipped"] == []
+        assert len(wrong) < len(report.results) / 4

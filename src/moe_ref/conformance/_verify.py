@@ -100,7 +100,7 @@ class _Judged:
         """The inputs, one after the other."""
         for entry in self._entries:
             self._file = entry["file"]
-            yield _case(self._place, entry)
+            yield case_of(self._place, entry)
 
     def outcome(self, check: Check, case: Case) -> Outcome:
         """The results for the input that was given last."""
@@ -121,14 +121,19 @@ def _part(tensors: Tensors, name: str, others: tuple[str, ...], file: str) -> Ou
     """The results of the related input `name`, or with "" those of none."""
     found = {}
     for full, tensor in tensors.items():
-        prefix, _, rest = full.partition(".")
+        prefix = _prefix(full)
         if prefix in others and prefix == name:
-            found[rest] = tensor
+            found[full.removeprefix(f"{prefix}.")] = tensor
         elif prefix not in others and name == "":
             found[full] = tensor
     if not found:
         return Outcome(broken=f"{file} holds no results{f' of {name}' if name else ''}")
     return Outcome(outputs=found)
+
+
+def _prefix(name: str) -> str:
+    """What stands before the first dot; nothing where there is none."""
+    return name.partition(".")[0] if "." in name else ""
 
 
 def _lenient(check: Check) -> Check:
@@ -172,13 +177,14 @@ def _by_check(manifest: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _case(place: pathlib.Path, entry: dict[str, Any]) -> Case:
+def case_of(place: pathlib.Path, entry: dict[str, Any]) -> Case:
+    """The input that an entry of the manifest stands for."""
     path = place / entry["file"]
     if not path.exists() or digest(path) != entry["sha256"]:
         raise ValueError(f"`folder` must be as it was written; {path} is missing or changed.")
     tensors = load_file(path)
     others = {"expected", *entry["related"]}
-    own = {k: v for k, v in tensors.items() if k.partition(".")[0] not in others}
+    own = {k: v for k, v in tensors.items() if _prefix(k) not in others}
     spec, numerics = entry["spec"], entry["numerics"]
     return Case(
         label=f"{entry['file']}, {entry['label']}",
