@@ -72,3 +72,16 @@ TimeLimit = Annotated[
 MemoryLimit = Annotated[
     float, typer.Option(min=0.1, metavar="GIB", help="Memory the kernel may add, on Linux.")
 ]
+Preset = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="With --full: the model's layer.", show_default=False),
+]
+Full = Annotated[
+    bool, typer.Option("--full", help="Judge a layer at a model's own size; needs --preset.")
+]
+Tokens = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="N", help="With --full: how many; 16 if not given.", show_default=False
+    ),
+]
