@@ -1,8 +1,10 @@
 """Which check notices which mutant."""
 
+import contextlib
 import dataclasses
+import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
@@ -125,7 +127,7 @@ def _judged(
     context = get_context("spawn")  # JAX has threads, which a fork would not take along
     # Ctrl-C is for this process: it drops what has not begun, and says nothing for the others.
     quiet = (signal.SIGINT, signal.SIG_IGN)
-    with ProcessPoolExecutor(at_once, context, signal.signal, quiet) as pool:
+    with _one_thread(), ProcessPoolExecutor(at_once, context, signal.signal, quiet) as pool:
         jobs: list[Future] = []
         for implementation in implementations:
             for seed in seeds:
@@ -139,6 +141,22 @@ def _judged(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Have processes started here multiply on one thread each: the matrices are small."""
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _judge(implementation: Implementation, seed: int, budget: Budget) -> tuple[Any, ...]:
