@@ -1,4 +1,7 @@
-"""`python -m benchmarks.false_alarms [SEEDS] [PROCESSES]`: what the suite says of right kernels."""
+"""`python -m benchmarks.false_alarms [SEEDS] [PROCESSES] [NAME;NAME] [FIRST SEED]`.
+
+What the suite says of right kernels.
+"""
 
 import os
 import sys
@@ -15,12 +18,13 @@ def main() -> None:
     processes = int(sys.argv[2]) if len(sys.argv) > 2 else os.cpu_count() or 1
     names = sys.argv[3].split(";") if len(sys.argv) > 3 else []
     chosen = [each for each in CORRECT if not names or each.name in names]
+    begin = int(sys.argv[4]) if len(sys.argv) > 4 else 0
     start, found = time.monotonic(), []
-    for first in range(0, seeds, BLOCK):
+    for first in range(begin, seeds, BLOCK):
         block = range(first, min(first + BLOCK, seeds))
         found += false_alarms(chosen, seeds=block, at_once=processes)
         spent = time.monotonic() - start
-        print(f"{len(chosen)} variants, seeds 0 to {block[-1]}: {len(found)} alarms, {spent:.0f} s")
+        print(f"{len(chosen)} variants, seeds {begin} to {block[-1]}: {len(found)} alarms, {spent:.0f} s")
         for seed, result in found:
             print(f"  seed {seed}: {result.implementation} {result.id} {result.detail}")
         sys.stdout.flush()
