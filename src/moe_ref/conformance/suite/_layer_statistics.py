@@ -13,7 +13,7 @@ from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Check
 from moe_ref.conformance._judge import all_of
 from moe_ref.conformance._result import Judgement
-from moe_ref.conformance._statistics import misrounded, rms, score
+from moe_ref.conformance._statistics import CLUSTERS, misrounded, rms, score
 from moe_ref.conformance.operations import Outputs
 from moe_ref.conformance.suite._data_layer import NARROW, SPECS, layer_case
 from moe_ref.conformance.suite._layer_judge import clear_rows, truth_of
@@ -66,6 +66,8 @@ def _factors(case: Case, outputs: Outputs, truth: oracle.LayerResult, rows) -> l
     for expert in range(case.spec.router.num_experts):
         mine = ids == expert
         visits = rows & mine.any(axis=1)
+        if visits.sum() < CLUSTERS:  # an expert that few tokens choose
+            continue
         added = np.where(mine[:, :, None], truth.contributions, 0).sum(axis=1)
         what = f"what expert {expert} adds"
         judged.append(score(outputs["y"][visits], truth.output[visits], added[visits], what))
