@@ -24,7 +24,8 @@ def main() -> None:
         block = range(first, min(first + BLOCK, seeds))
         found += false_alarms(chosen, seeds=block, at_once=processes)
         spent = time.monotonic() - start
-        print(f"{len(chosen)} variants, seeds {begin} to {block[-1]}: {len(found)} alarms, {spent:.0f} s")
+        done = f"{len(chosen)} variants, seeds {begin} to {block[-1]}"
+        print(f"{done}: {len(found)} alarms, {spent:.0f} s")
         for seed, result in found:
             print(f"  seed {seed}: {result.implementation} {result.id} {result.detail}")
         sys.stdout.flush()
