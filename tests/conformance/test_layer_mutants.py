@@ -21,6 +21,12 @@ IDS = {"ids": lambda each: each.name.partition(", ")[2]}
 @pytest.fixture(scope="module")
 def judged():
     """Results by implementation and seed, from a process that checks no types: it is quicker."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENBLAS_NUM_THREADS", "1")  # for matrices as small, more take longer
+        return all_results()
+
+
+def all_results():
     tasks = [(m.implementation, 0, m.killers) for m in MUTANTS]
     tasks += [(mine, seed, ()) for mine in CORRECT for seed in SEEDS.get(mine.name, (0,))]
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
@@ -97,9 +103,9 @@ def test_shapes_do_not_depend_on_the_seed(budget):
 def test_little_is_compiled():
     """One signature is one compilation, of a second or two."""
     found = signatures(plain(), budget="smoke", seed=0)
-    assert [method for method, *_ in found].count("value") <= 23
-    assert [method for method, *_ in found].count("vjp") <= 10
-    assert len(signatures(plain(dtypes=("bfloat16",)), budget="smoke", seed=0)) <= 23
+    assert [method for method, *_ in found].count("value") <= 19
+    assert [method for method, *_ in found].count("vjp") <= 9
+    assert len(signatures(plain(dtypes=("bfloat16",)), budget="smoke", seed=0)) <= 22
 
 
 def test_one_dtype_is_given_all_kinds_of_layers():

@@ -44,11 +44,13 @@ def _biased(rng, dtype, budget):
 
 def _sizes(rng, dtype, budget):
     base = SPECS["mixtral-8x7b"]
-    for tokens in (0, 1):
-        yield layer_case(rng, f"{tokens} tokens", base, dtype, tokens=tokens)
-    yield layer_case(rng, "k = experts", base.replace(k=8), dtype)
-    one = layer_case(rng, "one expert", base.replace(num_experts=1, k=1), dtype)
-    yield dataclasses.replace(one, once=budget == "smoke")
+    yield layer_case(rng, "no tokens", base, dtype, tokens=0)
+    for case in (
+        layer_case(rng, "one token", base, dtype, tokens=1),
+        layer_case(rng, "k = experts", base.replace(k=8), dtype),
+        layer_case(rng, "one expert", base.replace(num_experts=1, k=1), dtype),
+    ):
+        yield dataclasses.replace(case, once=budget == "smoke")
 
 
 def skewed(rng, dtype, budget):

@@ -91,20 +91,15 @@ def _relabelled(case: Case) -> dict[str, Case]:
 
 
 def _unused(case: Case) -> dict[str, Case]:
-    """One more expert, before all others, which the router's bias keeps from being chosen."""
+    """One more expert, before all others, with the mean of their logits: never the largest."""
     layer, more = case.arrays["layer"], case.spec.router.num_experts + 1
-    first = {"weight": np.zeros, "bias": functools.partial(np.full, fill_value=-60.0)}
-    router = {
-        name: np.concatenate([first[name](shape=(1, *array.shape[1:])).astype(array.dtype), array])
-        for name, array in layer["router"].items()
-    }
+    weight = layer["router"]["weight"]
+    mean = weight.astype(np.float64).mean(axis=0, keepdims=True).astype(weight.dtype)
+    router = layer["router"] | {"weight": np.concatenate([mean, weight])}
     experts = {n: np.concatenate([a[:1], a]) for n, a in layer["experts"].items()}
     spec = case.spec.replace(num_experts=more)
-    return {
-        "more": dataclasses.replace(
-            case.replace(layer=layer | {"router": router, "experts": experts}), spec=spec
-        )
-    }
+    larger = case.replace(layer=layer | {"router": router, "experts": experts})
+    return {"more": dataclasses.replace(larger, spec=spec)}
 
 
 def _steered(case: Case) -> dict[str, Case]:
@@ -206,8 +201,12 @@ def _kinds(rng, dtype, budget):
     yield from drawn(rng, ("mixtral-8x7b", *once), dtype, budget, once=once)
 
 
-def _biased(rng, dtype, budget):
-    yield from drawn(rng, ["gpt-oss-20b"], dtype, budget, once=["gpt-oss-20b"])
+def _one_choice(rng, dtype, budget):
+    yield from drawn(rng, ["llama4-scout"], dtype, budget, once=["llama4-scout"])
+
+
+def _accompanied(rng, dtype, budget):
+    yield from drawn(rng, ["mixtral-8x7b"], dtype, budget, once=["mixtral-8x7b"])
 
 
 def _repeats(rng, dtype, budget):
@@ -246,7 +245,7 @@ CHECKS = (
     _law(
         19,
         "A token's output does not depend on the tokens beside it, nor on how many there are.",
-        _mixtral,
+        _accompanied,
         _company,
         _first_half,
         may_refuse=True,  # of one token
@@ -263,7 +262,7 @@ CHECKS = (
     _law(
         22,
         "One more expert that no token visits changes nothing.",
-        _biased,
+        _one_choice,
         _unused,
         _same_rows,
         may_refuse=True,
