@@ -24,14 +24,14 @@ NUMBERS = np.concatenate(
 )
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", DTYPES)
 def test_nearest_is_the_cast(name):
     with np.errstate(over="ignore"):
         cast = NUMBERS.astype(DTYPES[name]).astype(np.float64)
         np.testing.assert_array_equal(FORMATS[name].nearest(NUMBERS), cast)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", DTYPES)
 def test_half_ulp_is_half_the_gap_to_the_next_number(name):
     dtype, format = DTYPES[name], FORMATS[name]
     integer = {2: np.uint16, 4: np.uint32, 8: np.uint64}[np.dtype(dtype).itemsize]
@@ -45,10 +45,25 @@ def test_half_ulp_is_half_the_gap_to_the_next_number(name):
     np.testing.assert_array_equal(2 * format.half_ulp(size.astype(np.float64)), gap)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", DTYPES)
 def test_constants(name):
     info, format = ml_dtypes.finfo(DTYPES[name]), FORMATS[name]
     assert format.max == float(info.max)
     assert format.smallest_normal == float(info.smallest_normal)
     assert 2 * format.unit == float(info.eps)
     assert format.half_ulp(np.array(np.inf)) == np.inf
+
+
+@pytest.mark.parametrize(("name", "bits"), [("tf32", 11), ("e8m13", 14)])
+def test_formats_inside_a_matrix_unit(name, bits):
+    """Numbers of float32's range with fewer bits, to the nearest, ties to even."""
+    assert set(FORMATS) == {*DTYPES, "tf32", "e8m13"}
+    format = FORMATS[name]
+    sizes = np.abs(NUMBERS)
+    normal = NUMBERS[(sizes >= 2.0**-126) & (sizes < format.max)]
+    fraction, exponent = np.frexp(normal)
+    expected = np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent - bits)
+    np.testing.assert_array_equal(format.nearest(normal), expected)
+    assert (np.abs(expected - normal) <= format.half_ulp(np.abs(normal))).all()
+    assert format.unit == 2.0**-bits
+    assert np.isposinf(format.nearest(np.array([3.4028235e38]))).all()

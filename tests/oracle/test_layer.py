@@ -256,7 +256,6 @@ def test_numerics_of_a_spec():
         ({"routing": {"experts": [[0, 1]] * 2}, "experts": [[0, 1]] * 2}, "`experts` must be None"),
         ({"routing": {"experts": [[0, 1]] * 2, "weights": [[1.0]] * 2}}, "`routing.weights`"),
         ({"mask": np.ones(3, bool)}, "`mask` must be bool of shape"),
-        ({"numerics": "bfloat16"}, "`numerics` must be a Numerics; got 'bfloat16'"),
         ({"params": {"router": {}}}, "`router.weight` must be an array: the spec calls for it"),
     ],
 )
