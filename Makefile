@@ -29,8 +29,9 @@ check: $(installed)test ## judge what is shipped here, or TARGET=module:name ARG
 test: $(installed)test ## the test suite, under 10 minutes on two cores; ARGS= goes to pytest
 	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
-mutants: $(installed)test ## every check against every wrong kernel: all have to be noticed
+mutants: $(installed)test ## every check against wrong kernels, all to be noticed, and right ones
 	$(BIN)/moe-ref mutants $(ARGS)
+	$(BIN)/moe-ref mutants --correct --seeds 1
 
 test-thorough: $(installed)test ## every test, with many more examples
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "" --hypothesis-profile=thorough $(ARGS)

@@ -12,6 +12,11 @@ from moe_ref.conformance.operations import OPERATIONS, evaluate
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2))]
 
 
+def plain_first(correct):
+    """Variants to try: the plain one always, the others in a thorough run."""
+    return [correct[0], *(pytest.param(each, marks=pytest.mark.thorough) for each in correct[1:])]
+
+
 def judge(implementation, *, only=(), seed=0):
     return conformance.run(
         implementation, only=only, seed=seed, shrink_seconds=0, isolate=False
