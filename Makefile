@@ -30,7 +30,7 @@ test: $(installed)test ## the test suite, under 10 minutes on two cores; ARGS= g
 	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 mutants: $(installed)test ## every check against wrong kernels, all to be noticed, and right ones
-	$(BIN)/moe-ref mutants $(ARGS)
+	$(BIN)/moe-ref mutants --quick $(ARGS)
 	$(BIN)/moe-ref mutants --correct --seeds 1
 
 test-thorough: $(installed)test ## every test, with many more examples

@@ -27,7 +27,7 @@ def judged(monkeypatch):
     asked = []
 
     def install(*rows, spared=()):
-        def matrix(found, *, seed, progress):
+        def matrix(found, *, seed, quick, progress):
             asked.append(([mutant.name for mutant in found], seed))
             status = {}
             for mutant in found:

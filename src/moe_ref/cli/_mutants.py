@@ -31,6 +31,9 @@ def mutants(
             show_default=False,
         ),
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run only the checks made for each mutant.")
+    ] = False,
     as_json: option.Json = False,
 ) -> None:
     """Judge wrong implementations: which check notices which fault."""
@@ -39,18 +42,18 @@ def mutants(
     if correct:
         ok = _judge_right(op, range(seed, seed + (seeds or _SEEDS)), as_json)
     else:
-        ok = _judge_wrong(op, seed, as_json)
+        ok = _judge_wrong(op, seed, quick, as_json)
     if not ok:
         raise typer.Exit(FAILED)
 
 
-def _judge_wrong(op: str | None, seed: int, as_json: bool) -> bool:
+def _judge_wrong(op: str | None, seed: int, quick: bool, as_json: bool) -> bool:
     from moe_ref.conformance.mutants import MUTANTS, matrix
 
     wrong = _of(op, MUTANTS, [mutant.implementation.op for mutant in MUTANTS])
     with stdout_to_stderr(), progress_bar() as bar:
         task = bar.add_task("mutants", total=len(wrong))
-        found = matrix(wrong, seed=seed, progress=lambda name: bar.advance(task))
+        found = matrix(wrong, seed=seed, quick=quick, progress=lambda name: bar.advance(task))
     if as_json:
         print_json(_matrix_document(found))
     else:

@@ -4,9 +4,10 @@ import contextlib
 import dataclasses
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
+from types import MappingProxyType
 from typing import Any
 
 from moe_ref.conformance._check import Budget
@@ -20,7 +21,7 @@ Progress = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """What every check said about every mutant.
+    """What checks said about mutants.
 
     Attributes:
         mutants: the rows.
@@ -33,7 +34,7 @@ class Matrix:
     def killers(self, mutant: Mutant) -> tuple[str, ...]:
         """Ids of the checks that failed for a mutant."""
         ids = [check.id for check in checks(mutant.implementation.op)]
-        return tuple(i for i in ids if self.status[mutant.name, i] == "fail")
+        return tuple(i for i in ids if self.status.get((mutant.name, i)) == "fail")
 
     @property
     def survivors(self) -> tuple[Mutant, ...]:
@@ -68,6 +69,7 @@ def matrix(
     *,
     budget: Budget = "smoke",
     seed: int = 0,
+    quick: bool = False,
     at_once: int = 2,
     progress: Progress | None = None,
 ) -> Matrix:
@@ -77,13 +79,16 @@ def matrix(
         mutants: the wrong implementations.
         budget: of the suite.
         seed: of the random inputs.
+        quick: run only the checks that were made for a mutant.
         at_once: number of processes.
         progress: called with the name of each mutant that is done.
 
     Returns:
         The matrix.
     """
-    found = _judged([m.implementation for m in mutants], [seed], budget, at_once, progress)
+    only = {mutant.name: mutant.killers for mutant in mutants} if quick else {}
+    wrong = [mutant.implementation for mutant in mutants]
+    found = _judged(wrong, [seed], budget, at_once, progress, only)
     status = {(r.implementation, r.id): r.status for results in found for r in results}
     return Matrix(mutants=tuple(mutants), status=status)
 
@@ -122,6 +127,7 @@ def _judged(
     budget: Budget,
     at_once: int,
     progress: Progress | None,
+    only: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> list[tuple[Any, ...]]:
     """The results of every implementation and seed, in this order."""
     context = get_context("spawn")  # JAX has threads, which a fork would not take along
@@ -131,7 +137,8 @@ def _judged(
         jobs: list[Future] = []
         for implementation in implementations:
             for seed in seeds:
-                job = pool.submit(_judge, implementation, seed, budget)
+                chosen = tuple(only.get(implementation.name, ()))
+                job = pool.submit(_judge, implementation, seed, budget, chosen)
                 if progress is not None:
                     label = implementation.name
                     job.add_done_callback(lambda _, label=label: progress(label))
@@ -159,7 +166,10 @@ def _one_thread() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _judge(implementation: Implementation, seed: int, budget: Budget) -> tuple[Any, ...]:
-    report = run(implementation, seed=seed, budget=budget, shrink_seconds=0, isolate=False)
+def _judge(
+    implementation: Implementation, seed: int, budget: Budget, only: tuple[str, ...]
+) -> tuple[Any, ...]:
+    options: dict[str, Any] = {"shrink_seconds": 0, "isolate": False}
+    report = run(implementation, seed=seed, budget=budget, only=only, **options)
     # Pictures are of no use here, and would be sent between processes.
     return tuple(dataclasses.replace(r, heat=(), decades=()) for r in report.results)
