@@ -26,7 +26,8 @@ class Implementation:
         dtypes: dtypes it accepts.
         numerics: in which precision it computes, by dtype; where none is given, as moe_ref's own
             executions do (`Numerics.of`).
-        gradients: it can be differentiated; or the inputs it has a gradient of. None: find out.
+        gradients: it can be differentiated; or the inputs it has a gradient of: what is declared
+            has to be there. None: find out, but for a `vjp`, which declares all of them.
         multiple_of: dimension to what its size must be a multiple of; for `rows` every group.
         minimum: dimension to its smallest size.
         maximum: dimension to its largest size.
@@ -87,6 +88,12 @@ class Implementation:
     def lowest_wins(self) -> bool:
         """Whether equal scores go to the lowest index: a capability some checks are about."""
         return self.ties == "lowest"
+
+    def owes_gradient(self, name: str) -> bool:
+        """Whether a gradient of this input has to be there."""
+        if self.gradients is None:
+            return self.vjp is not None
+        return self.has_gradient(name)
 
     def has_gradient(self, name: str) -> bool:
         """Whether a gradient of this input may be asked for."""

@@ -16,7 +16,7 @@ from moe_ref.conformance._result import Judgement, Result
 from moe_ref.conformance._saved import Saved, save_case
 from moe_ref.conformance._shrink import shrink
 from moe_ref.conformance._worker import Outcome
-from moe_ref.conformance.operations import OPERATIONS
+from moe_ref.conformance.operations import OPERATIONS, Outputs, moving
 
 
 @dataclasses.dataclass
@@ -111,10 +111,25 @@ class Trial:
         form = malformed(check.op, case, own)
         if form is not None:
             return _about(case, Judgement(status="fail", detail=form, proven=True))
+        owed = self._owed(check, case, own)
+        if owed is not None:
+            said = f"{owed} is missing, and `gradients` does not say that there is none"
+            return _about(case, Judgement(status="fail", detail=said, proven=True))
         if any(name not in own for name in check.wants):
             return None
         judgement = check.judge(case, outcome.outputs)
         return judgement if judgement.status == "pass" else _about(case, judgement)
+
+    def _owed(self, check: Check, case: Case, own: Outputs) -> str | None:
+        """A gradient that the check is about, that is declared, and that was not given."""
+        if check.method != "vjp":
+            return None
+        operation = OPERATIONS[check.op]
+        every = [f"grad.{n}" for n in moving(operation, case) if n not in operation.unmoved]
+        for name in [n for n in check.wants if n.startswith("grad.")] or every:
+            if name not in own and self._implementation.owes_gradient(name.removeprefix("grad.")):
+                return name
+        return None
 
     def _failure(
         self, check: Check, case: Case, outcome: Outcome, judgement: Judgement

@@ -18,6 +18,10 @@ class Refused(Exception):
     """The implementation said, with a clear error, that it does not take this input."""
 
 
+class Unreadable(Exception):
+    """What the implementation returned is not what its operation returns."""
+
+
 @runtime_checkable
 class Callee(Protocol):
     """What is called: an `Implementation`."""
@@ -46,6 +50,7 @@ def evaluate(operation: Operation, callee: Callee, method: Method, case: Case) -
 
     Raises:
         Refused: it raised TypeError, ValueError or NotImplementedError.
+        Unreadable: it returned something else than the operation does.
     """
     of = library(callee.arrays)
     run = _values if method == "value" else _gradients
@@ -67,15 +72,31 @@ def _results(
     operation: Operation, callee: Callee, case: Case, of: Library, arrays: dict[str, Any]
 ) -> dict[str, Any]:
     positional, named = operation.arguments(arrays, case.spec, of)
-    return operation.results(callee.function(*positional, **named), arrays, of)
+    returned = callee.function(*positional, **named)
+    try:
+        found = operation.results(returned, arrays, of)
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        kind = type(returned).__name__
+        reason = f"it returned a {kind}, which cannot be read: {type(error).__name__}: {error}"
+        raise Unreadable(reason) from None
+    if operation.main not in found:
+        raise Unreadable(f"{operation.main} is missing, of {', '.join(found) or 'nothing'}")
+    return found
+
+
+def moving(operation: Operation, case: Case) -> list[str]:
+    """Names of the inputs that a gradient is asked of."""
+    flat = leaves({k: v for k, v in case.arrays.items() if k != "cotangent"})
+    return [
+        name
+        for name, array in flat.items()
+        if jnp.issubdtype(array.dtype, jnp.floating) and name not in operation.fixed
+    ]
 
 
 def _gradients(operation: Operation, callee: Callee, case: Case, of: Library) -> dict[str, Any]:
     arrays = _given({k: v for k, v in case.arrays.items() if k != "cotangent"}, of)
-    flat = leaves(arrays)
-    host = leaves(case.arrays)
-    moving = {k: v for k, v in flat.items() if jnp.issubdtype(host[k].dtype, jnp.floating)}
-    moving = {k: v for k, v in moving.items() if k not in operation.fixed}
+    flat, names = leaves(arrays), moving(operation, case)
     if callee.vjp is not None:
         results = _results(operation, callee, case, of, arrays)
         found = _own(operation, callee.vjp, case, of, arrays)
@@ -85,11 +106,11 @@ def _gradients(operation: Operation, callee: Callee, case: Case, of: Library) ->
     else:
         results, found = of.pull(
             lambda values: _results(operation, callee, case, of, nest(flat | values)),
-            moving,
+            {name: flat[name] for name in names},
             operation.main,
             case.arrays["cotangent"],
         )
-    return results | {f"grad.{name}": found[name] for name in moving if name in found}
+    return results | {f"grad.{name}": found[name] for name in names if name in found}
 
 
 def _own(operation: Operation, vjp: Callable, case: Case, of: Library, arrays: dict) -> Any:

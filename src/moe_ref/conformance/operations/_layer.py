@@ -56,6 +56,7 @@ LAYER = Operation(
     form=_form,
     main="y",
     differentiable=("x",),
+    unmoved=("layer.router.selection_bias",),
     sizes=_sizes,
     smaller=smaller,
     fit=fit,

@@ -42,6 +42,7 @@ class Operation:
         differentiable: inputs in the order in which a kernel's own gradient returns theirs.
         pull: how a gradient that the kernel brings along is called, where it takes more than the
             arguments and the cotangent.
+        unmoved: differentiable inputs whose gradient is 0 by right, and may be left out.
         fixed: floating-point inputs that are no parameters: nothing is pulled back to them.
         sizes: size of each dimension a kernel may declare limits for.
         smaller: inputs to try in place of a failing one.
@@ -56,6 +57,7 @@ class Operation:
     form: Callable[[Case], dict[str, Form]]
     main: str
     differentiable: tuple[str, ...]
+    unmoved: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     pull: Callable[..., Any] | None = None
     sizes: Callable[[Case], dict[str, int]]

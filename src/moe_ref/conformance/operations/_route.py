@@ -49,6 +49,7 @@ ROUTE = Operation(
     form=_form,
     main="weights",
     differentiable=("logits", "bias"),
+    unmoved=("bias",),
     sizes=_sizes,
     smaller=_smaller,
 )
