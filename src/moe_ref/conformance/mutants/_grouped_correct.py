@@ -10,8 +10,8 @@ from moe_ref.conformance.mutants._grouped_kernel import (
     Groups,
     Kernel,
     implementation_of,
-    kernels_in,
 )
+from moe_ref.conformance.mutants._mutant import kernels_in
 from moe_ref.spec import Numerics
 
 _FLOAT32, _BFLOAT16 = Numerics.of("float32"), Numerics.of("bfloat16")
@@ -192,4 +192,4 @@ class InputGradient(Kernel):
         return super().vjp(x, w, group_sizes, cotangent)[:1]
 
 
-CORRECT = tuple(map(implementation_of, (Kernel, *kernels_in(globals()))))
+CORRECT = tuple(map(implementation_of, (Kernel, *kernels_in(globals(), Kernel))))

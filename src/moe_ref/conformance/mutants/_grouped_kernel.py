@@ -1,12 +1,16 @@
 """`grouped_matmul` in NumPy, right, in steps: a mutant replaces one of them."""
 
-import inspect
 from typing import Any, ClassVar
 
 import numpy as np
 
 from moe_ref.conformance._implementation import Implementation
-from moe_ref.conformance.mutants._mutant import Mutant, numpy_implementation
+from moe_ref.conformance.mutants._mutant import (
+    Mutant,
+    kernels_in,
+    numpy_implementation,
+    wrong_ones,
+)
 
 Groups = list[tuple[int, int, int]]  # expert, first row, row after the last
 
@@ -120,21 +124,5 @@ def implementation_of(kernel: type[Kernel], **declared: Any) -> Implementation:
 
 
 def mutants_in(module: dict[str, Any]) -> tuple[Mutant, ...]:
-    """The wrong kernels of a module, in order: the fault is their docstring."""
-    return tuple(
-        Mutant(
-            implementation=implementation_of(kernel),
-            fault=" ".join((kernel.__doc__ or "").split()),
-            killers=kernel.killers,
-            seen=kernel.seen,
-        )
-        for kernel in kernels_in(module)
-        if kernel.killers
-    )
-
-
-def kernels_in(module: dict[str, Any]) -> list[type[Kernel]]:
-    """The kernels that a module defines, in order."""
-    mine = module["__name__"]
-    kernels = [k for k in module.values() if inspect.isclass(k) and issubclass(k, Kernel)]
-    return [kernel for kernel in kernels if kernel.__module__ == mine]
+    """The wrong kernels of a module, in order."""
+    return wrong_ones(kernels_in(module, Kernel), implementation_of)

@@ -7,7 +7,8 @@ from typing import ClassVar
 import numpy as np
 
 from moe_ref.conformance.mutants._layer_expert import Expert
-from moe_ref.conformance.mutants._layer_kernel import Layer, implementation_of, kernels_in
+from moe_ref.conformance.mutants._layer_kernel import Layer, implementation_of
+from moe_ref.conformance.mutants._mutant import kernels_in
 from moe_ref.conformance.mutants._route_kernel import narrow
 from moe_ref.spec import Numerics
 
@@ -141,4 +142,4 @@ def by_token(value, layer, x, mask):
     return y, types.SimpleNamespace(routing=types.SimpleNamespace(**routing))
 
 
-CORRECT = tuple(implementation_of(kernel) for kernel in kernels_in(globals()))
+CORRECT = tuple(implementation_of(kernel) for kernel in kernels_in(globals(), Layer))

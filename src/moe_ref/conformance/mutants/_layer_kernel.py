@@ -1,6 +1,5 @@
 """`layer` in NumPy, right, in steps: a mutant replaces one of them."""
 
-import inspect
 from typing import Any, ClassVar
 
 import numpy as np
@@ -8,7 +7,12 @@ import numpy as np
 from moe_ref.conformance._implementation import Implementation
 from moe_ref.conformance.mutants._layer_expert import Arrays
 from moe_ref.conformance.mutants._layer_forward import Forward, Pass
-from moe_ref.conformance.mutants._mutant import Mutant, numpy_implementation
+from moe_ref.conformance.mutants._mutant import (
+    Mutant,
+    kernels_in,
+    numpy_implementation,
+    wrong_ones,
+)
 from moe_ref.conformance.mutants._route_kernel import quietly, wide
 
 
@@ -147,20 +151,5 @@ def implementation_of(kernel: type[Layer]) -> Implementation:
 
 
 def mutants_in(module: dict[str, Any]) -> tuple[Mutant, ...]:
-    """The wrong kernels of a module, in order: the fault is their docstring."""
-    return tuple(
-        Mutant(
-            implementation=implementation_of(kernel),
-            fault=" ".join((kernel.__doc__ or "").split()),
-            killers=kernel.killers,
-            seen=kernel.seen,
-        )
-        for kernel in kernels_in(module)
-        if kernel.killers
-    )
-
-
-def kernels_in(module: dict[str, Any]) -> list[type[Layer]]:
-    """The layers that a module defines, in order."""
-    mine = [k for k in module.values() if inspect.isclass(k) and issubclass(k, Layer)]
-    return [kernel for kernel in mine if kernel.__module__ == module["__name__"]]
+    """The wrong kernels of a module, in order."""
+    return wrong_ones(kernels_in(module, Layer), implementation_of)

@@ -1,6 +1,8 @@
 """A wrong implementation, on purpose."""
 
 import dataclasses
+import inspect
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from moe_ref.conformance._implementation import Implementation
@@ -45,4 +47,26 @@ def numpy_implementation(name: str, op: str, kernel: Any, **declared: Any) -> Im
     fields: dict[str, Any] = {"may_decline": False, "gradients": vjp is not None} | declared
     return Implementation(
         name=name, op=op, function=kernel.value, vjp=vjp, arrays="numpy", **fields
+    )
+
+
+def kernels_in(module: dict[str, Any], base: type) -> list[type]:
+    """The subclasses of `base` that a module, given as its `globals()`, defines, in order."""
+    found = [k for k in module.values() if inspect.isclass(k) and issubclass(k, base)]
+    return [kernel for kernel in found if kernel.__module__ == module["__name__"]]
+
+
+def wrong_ones(
+    kernels: Iterable[Any], implementation_of: Callable[[Any], Implementation]
+) -> tuple[Mutant, ...]:
+    """A mutant of each class that names its killers; the fault is its docstring."""
+    return tuple(
+        Mutant(
+            implementation=implementation_of(kernel),
+            fault=" ".join((kernel.__doc__ or "").split()),
+            killers=kernel.killers,
+            seen=kernel.seen,
+        )
+        for kernel in kernels
+        if kernel.killers
     )

@@ -1,7 +1,5 @@
 """Checks of `dispatch_combine`: laws between calls, on integers, so that they hold exactly."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from moe_ref.conformance._case import Case
@@ -9,6 +7,14 @@ from moe_ref.conformance._check import Check
 from moe_ref.conformance._judge import all_of, equal
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
+from moe_ref.conformance.suite._combine_laws import (
+    Related,
+    added,
+    judge_added,
+    judge_scaled,
+    renamed_ids,
+    scaled,
+)
 from moe_ref.conformance.suite._data import dtype_of
 from moe_ref.conformance.suite._dispatch_combine_cases import (
     EXPERTS,
@@ -21,7 +27,6 @@ from moe_ref.conformance.suite._dispatch_combine_cases import (
     whole_case,
 )
 
-Related = Callable[[Case], dict[str, Case]]
 _ROWS = ("x", "experts", "weights")
 _EXPERTS = (np.arange(EXPERTS) * 3 + 2) % EXPERTS
 _RANKS = np.array([2, 0, 3, 1])
@@ -33,16 +38,11 @@ def _same(case: Case, y: np.ndarray, expected: np.ndarray) -> Judgement:
     return equal(found, wanted, where=where_token(case))
 
 
-def _ids(case: Case, renamed: np.ndarray) -> np.ndarray:
-    ids = case.arrays["experts"]
-    return np.where(ids >= 0, renamed[ids], -1).astype(ids.dtype)
-
-
 def _renamed(case: Case, renamed: np.ndarray, experts: int = EXPERTS) -> Case:
     """Expert e is called renamed[e]; names that nobody has belong to experts of NaN."""
     scale = np.full(experts, np.nan, case.arrays["scale"].dtype)
     scale[renamed] = case.arrays["scale"]
-    return case.replace(experts=_ids(case, renamed), scale=scale)
+    return case.replace(experts=renamed_ids(case, renamed), scale=scale)
 
 
 def _ranks_moved(case: Case) -> dict[str, Case]:
@@ -91,36 +91,6 @@ def fewer_ranks(case: Case) -> dict[str, Case]:
 
 def _judge_fewer(case: Case, outputs: Outputs) -> Judgement:
     return all_of(*(_same(case, outputs[f"{name}.y"], outputs["y"]) for name in ("one", "two")))
-
-
-def _added(name: str) -> Related:
-    def related(case: Case) -> dict[str, Case]:
-        other = np.roll(case.arrays[name][..., ::-1], 1, axis=1)
-        return {
-            "other": case.replace(**{name: other}),
-            "sum": case.replace(**{name: case.arrays[name] + other}),
-        }
-
-    return related
-
-
-def _judge_added(case: Case, outputs: Outputs) -> Judgement:
-    parts = outputs["y"].astype(np.float64) + outputs["other.y"].astype(np.float64)
-    return _same(case, outputs["sum.y"], parts)
-
-
-def _exponent(case: Case) -> int:
-    return -4 if case.dtype == "float16" else -20
-
-
-def _scaled(case: Case) -> dict[str, Case]:
-    small = np.asarray(2.0 ** _exponent(case)).astype(case.arrays["x"].dtype)
-    return {name: case.replace(**{name: case.arrays[name] * small}) for name in ("x", "weights")}
-
-
-def _judge_scaled(case: Case, outputs: Outputs) -> Judgement:
-    expected = outputs["y"].astype(np.float64) * 2.0 ** _exponent(case)
-    return all_of(*(_same(case, outputs[f"{name}.y"], expected) for name in ("x", "weights")))
 
 
 def _relabelled(case: Case) -> dict[str, Case]:
@@ -208,21 +178,21 @@ CHECKS = (
         fewer_ranks,
         _judge_fewer,
     ),
-    _law(34, "It is linear in x.", "y(x + x') = y(x) + y(x')", _added("x"), _judge_added),
+    _law(34, "It is linear in x.", "y(x + x') = y(x) + y(x')", added("x"), judge_added(_same)),
     _law(
         35,
         "It is linear in the weights.",
         "y(w + w') = y(w) + y(w')",
-        _added("weights"),
-        _judge_added,
+        added("weights"),
+        judge_added(_same),
         _signed,
     ),
     _law(
         36,
         "A power of two passes through, in x and in the weights: nothing is too small to count.",
         "y(x / 2^20) = y(w / 2^20) = y / 2^20",
-        _scaled,
-        _judge_scaled,
+        scaled,
+        judge_scaled(_same),
     ),
     _law(
         37,

@@ -9,6 +9,13 @@ from moe_ref.conformance._check import Check
 from moe_ref.conformance._judge import all_of, equal
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
+from moe_ref.conformance.suite._combine_laws import (
+    added,
+    judge_added,
+    judge_scaled,
+    renamed_ids,
+    scaled,
+)
 from moe_ref.conformance.suite._data import dtype_of
 from moe_ref.conformance.suite._plan_cases import (
     EXPERTS,
@@ -69,51 +76,10 @@ def _judge_halves(case: Case, outputs: Outputs) -> Judgement:
     return all_of(sizes, _same(case, joined, outputs["y"]))
 
 
-def _other(case: Case, name: str) -> np.ndarray:
-    """Another array of integers like the one called `name`."""
-    array = case.arrays[name]
-    return np.roll(array[:, ::-1], 1, axis=0)
-
-
-def _added(name: str):
-    def related(case: Case) -> dict[str, Case]:
-        other = _other(case, name)
-        return {
-            "other": case.replace(**{name: other}),
-            "sum": case.replace(**{name: case.arrays[name] + other}),
-        }
-
-    return related
-
-
-def _judge_added(case: Case, outputs: Outputs) -> Judgement:
-    parts = outputs["y"].astype(np.float64) + outputs["other.y"].astype(np.float64)
-    return _same(case, outputs["sum.y"], parts)
-
-
-def _exponent(case: Case) -> int:
-    return -4 if case.dtype == "float16" else -20
-
-
-def _scaled(case: Case) -> dict[str, Case]:
-    small = np.asarray(2.0 ** _exponent(case)).astype(case.arrays["x"].dtype)
-    return {name: case.replace(**{name: case.arrays[name] * small}) for name in ("x", "weights")}
-
-
-def _judge_scaled(case: Case, outputs: Outputs) -> Judgement:
-    expected = outputs["y"].astype(np.float64) * 2.0 ** _exponent(case)
-    return all_of(*(_same(case, outputs[f"{name}.y"], expected) for name in ("x", "weights")))
-
-
-def _ids(case: Case, renamed: np.ndarray) -> np.ndarray:
-    ids = case.arrays["experts"]
-    return np.where(ids >= 0, renamed[ids], -1).astype(ids.dtype)
-
-
 def _relabelled(case: Case) -> dict[str, Case]:
     scale = np.empty_like(case.arrays["scale"])
     scale[_EXPERTS] = case.arrays["scale"]
-    return {"relabelled": case.replace(experts=_ids(case, _EXPERTS), scale=scale)}
+    return {"relabelled": case.replace(experts=renamed_ids(case, _EXPERTS), scale=scale)}
 
 
 def _judge_relabelled(case: Case, outputs: Outputs) -> Judgement:
@@ -128,7 +94,8 @@ def _larger(case: Case) -> dict[str, Case]:
     return {
         "after": case.replace(scale=np.concatenate([scale, idle])),
         "before": case.replace(
-            scale=np.concatenate([idle, scale]), experts=_ids(case, np.arange(1, EXPERTS + 1))
+            scale=np.concatenate([idle, scale]),
+            experts=renamed_ids(case, np.arange(1, EXPERTS + 1)),
         ),
     }
 
@@ -210,21 +177,21 @@ CHECKS = (
         _halves,
         _judge_halves,
     ),
-    _law(23, "It is linear in x.", "y(x + x') = y(x) + y(x')", _added("x"), _judge_added),
+    _law(23, "It is linear in x.", "y(x + x') = y(x) + y(x')", added("x"), judge_added(_same)),
     _law(
         24,
         "It is linear in the weights.",
         "y(w + w') = y(w) + y(w')",
-        _added("weights"),
-        _judge_added,
+        added("weights"),
+        judge_added(_same),
         _signed,
     ),
     _law(
         25,
         "A power of two passes through, in x and in the weights: nothing is too small to count.",
         "y(x / 2^20) = y(w / 2^20) = y / 2^20",
-        _scaled,
-        _judge_scaled,
+        scaled,
+        judge_scaled(_same),
     ),
     _law(
         26,
