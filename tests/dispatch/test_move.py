@@ -225,3 +225,19 @@ def test_weights_of_another_shape_are_refused():
         dispatch.combine(jnp.zeros((TOKENS * K, D)), weights, p)
     with pytest.raises(ValueError, match=message):
         dispatch.permute_weights(weights, p)
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_a_poisoned_cotangent_reaches_no_slot_without_a_row(poison):
+    ids = jnp.array([[0, -1], [1, 0]])
+    p = dispatch.plan(ids, num_experts=2)
+    rows, weights = jnp.ones((4, 3)), jnp.full((2, 2), 2.0)
+    seed = jnp.ones((2, 3)).at[0].set(poison)
+    drows, dweights = jax.vjp(lambda r, w: dispatch.combine(r, w, p), rows, weights)[1](seed)
+    own = int(p.row[0, 0])
+    assert not np.isfinite(drows[own]).any()
+    assert (jnp.delete(drows, jnp.array([own, 3]), axis=0) == 2).all()
+    assert (drows[3] == 0).all()
+    assert not np.isfinite(dweights[0, 0])
+    assert dweights[0, 1] == 0
+    assert (dweights[1] == 3).all()

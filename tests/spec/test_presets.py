@@ -1,6 +1,7 @@
 """Presets construct, compare, shrink, and say where their numbers come from."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -133,3 +134,24 @@ def test_router_dtypes_are_those_of_the_code():
     assert dtypes("ernie4.5-moe") == (single, single, single, None)
     assert dtypes("longcat-flash") == (None, single, single, single)
     assert dtypes("switch-base") == (None, single, single, None)
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_spec_survives_json(name):
+    spec = preset(name)
+    again = LayerSpec.from_dict(json.loads(json.dumps(spec.to_dict())))
+    assert again == spec
+    assert (again.name, again.source) == (spec.name, spec.source)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"width": 3}, "`fields` must be those of a LayerSpec; .*'width'"),
+        ({"router": {"num_experts": 4, "kk": 1}}, "`fields` must be those of a LayerSpec"),
+        ({"router": {"num_experts": 4, "k": 9}}, r"`k` must be in \[1, num_experts=4\]; got 9"),
+    ],
+)
+def test_fields_that_are_none_of_a_spec(change, said):
+    with pytest.raises(ValueError, match=said):
+        LayerSpec.from_dict(preset("switch-base").to_dict() | change)
