@@ -1,6 +1,7 @@
 """Time things beside each other."""
 
 import datetime
+import os
 import platform
 import time
 from collections.abc import Callable
@@ -9,13 +10,14 @@ import jax
 
 
 def about() -> dict[str, str]:
-    """Machine, versions and date."""
+    """Machine, versions, date, and how memory is allocated."""
     device = jax.devices()[0]
     return {
         "date": datetime.date.today().isoformat(),
         "jax": jax.__version__,
         "python": platform.python_version(),
         "device": f"{device.platform} {device.device_kind}",
+        "malloc": os.environ.get("GLIBC_TUNABLES") or "default",
     }
 
 

@@ -108,10 +108,10 @@ def block_sizes(rows: int, experts: int) -> tuple[int, ...]:
     if jax.default_backend() != "cpu":
         # Elsewhere every trip of a loop waits for the device, so a few large blocks win.
         return (min(128, rows),)
-    # Six sizes that reach a third above the mean; each costs compile time in three products.
-    step = min(48, max(8, 8 * -(-rows // (36 * max(experts, 1)))))
-    smaller = [size for size in range(step, 6 * step, step) if size < rows]
-    return (*smaller, min(6 * step, rows))
+    # Dense around the mean, where most groups end; each size costs compile time in three products.
+    mean = min(224, -(-rows // max(experts, 1)))
+    sizes = {8 * max(1, -(-mean * eighths // 64)) for eighths in (2, 4, 6, 7, 8, 9, 10)}
+    return tuple(sorted({min(size, rows) for size in sizes | {max(32, *sizes)}}))
 
 
 def _cover(start, stop, sizes: tuple[int, ...]):
