@@ -7,6 +7,7 @@ from moe_ref import grouped as grouped
 from moe_ref import layers as layers
 from moe_ref import models as models
 from moe_ref import oracle as oracle
+from moe_ref import parallel as parallel
 from moe_ref import routing as routing
 from moe_ref import spec as spec
 

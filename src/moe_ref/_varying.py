@@ -16,3 +16,8 @@ def vary_together(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         else a
         for a in arrays
     )
+
+
+def over_axes(array: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+    """The sum over mesh axes; the array itself for none."""
+    return lax.psum(array, axes) if axes else array

@@ -23,12 +23,15 @@ class Aux(eqx.Module):
 
     Attributes:
         routing: experts, weights, scores and logits.
-        load: slots routed to each expert (zero experts last), before dropping.
-        kept: slots each expert processed.
+        load: slots routed to each expert (zero experts last), before dropping; of all ranks.
+        kept: slots each expert processed, of all ranks.
         losses: auxiliary losses.
+        overflow: rows that found no place in a receive buffer, from rank to rank; None where the
+            execution has no ranks.
     """
 
     routing: Routing
     load: Int[Array, " choices"]
     kept: Int[Array, " choices"]
     losses: Losses
+    overflow: Int[Array, "sources destinations"] | None = None

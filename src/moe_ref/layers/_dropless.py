@@ -3,6 +3,7 @@
 import functools
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from moe_ref import dispatch
@@ -10,7 +11,7 @@ from moe_ref._numerics import accumulator_dtype
 from moe_ref.experts import Experts, feed_forward
 from moe_ref.grouped import grouped_matmul
 from moe_ref.layers._execution import Execution
-from moe_ref.spec import LayerSpec
+from moe_ref.spec import ExpertSpec, LayerSpec, WeightSite
 
 
 class Dropless(Execution):
@@ -32,20 +33,49 @@ class Dropless(Execution):
         spec: LayerSpec,
     ) -> tuple[Float[Array, "tokens d_expert"], Bool[Array, "tokens k"]]:
         """See `Execution`."""
-        plan = dispatch.plan(ids, num_experts=spec.router.num_experts)
-        matmul = functools.partial(
-            grouped_matmul,
-            group_sizes=plan.group_sizes,
-            implementation=self.implementation,
-            out_dtype=accumulator_dtype(x.dtype),
-        )
-        at_output = spec.weight_site == "output"
-        rows = feed_forward(
-            dispatch.permute(x, plan),
+        return grouped_experts(
+            x,
+            ids,
+            weights,
             experts,
+            num_experts=spec.router.num_experts,
             spec=spec.experts,
-            matmul=matmul,
-            weights=None if at_output else dispatch.permute_weights(weights, plan),
             weight_site=spec.weight_site,
+            implementation=self.implementation,
+            dtype=x.dtype,
         )
-        return dispatch.combine(rows, weights if at_output else None, plan), plan.kept
+
+
+def grouped_experts(
+    x: Float[Array, "tokens d_expert"],
+    ids: Int[Array, "tokens k"],
+    weights: Float[Array, "tokens k"],
+    experts: Experts,
+    *,
+    num_experts: int,
+    spec: ExpertSpec,
+    weight_site: WeightSite,
+    implementation: str,
+    dtype: jnp.dtype,
+) -> tuple[Float[Array, "tokens d_expert"], Bool[Array, "tokens k"]]:
+    """The experts in groups of rows, which are rounded to `dtype`.
+
+    `x` may be wider: the gradient of a row's copies is then summed unrounded.
+    """
+    plan = dispatch.plan(ids, num_experts=num_experts)
+    matmul = functools.partial(
+        grouped_matmul,
+        group_sizes=plan.group_sizes,
+        implementation=implementation,
+        out_dtype=accumulator_dtype(dtype),
+    )
+    at_output = weight_site == "output"
+    rows = feed_forward(
+        dispatch.permute(x, plan).astype(dtype),
+        experts,
+        spec=spec,
+        matmul=matmul,
+        weights=None if at_output else dispatch.permute_weights(weights, plan),
+        weight_site=weight_site,
+    )
+    return dispatch.combine(rows, weights if at_output else None, plan), plan.kept

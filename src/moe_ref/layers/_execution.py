@@ -37,3 +37,22 @@ class Execution(eqx.Module):
         Returns:
             The sums in float32 at least, not yet rounded, and which slots were processed.
         """
+
+    def token_axes(self) -> tuple[str, ...]:
+        """Mesh axes that the tokens at hand are divided over, inside `jax.shard_map`.
+
+        Loads and losses are summed over them. None: the tokens at hand are all there are.
+        """
+        return ()
+
+    def overflow(
+        self, ids: Int[Array, "tokens k"], kept: Bool[Array, "tokens k"], *, spec: LayerSpec
+    ) -> Int[Array, "sources destinations"] | None:
+        """Rows that found no place in a receive buffer, from rank to rank; None without ranks.
+
+        Args:
+            ids: expert of each slot.
+            kept: which slots were processed.
+            spec: the layer.
+        """
+        return None

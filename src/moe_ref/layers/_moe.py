@@ -1,5 +1,6 @@
 """The Mixture-of-Experts layer."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from moe_ref._errors import require
 from moe_ref._numerics import accumulator_dtype, float_dtype
 from moe_ref._typing import checked
+from moe_ref._varying import over_axes
 from moe_ref.experts import Experts, feed_forward
 from moe_ref.layers._assemble import assemble
 from moe_ref.layers._aux import Aux, Losses
@@ -168,15 +170,17 @@ class MoE(eqx.Module):
             y = y + self.output_bias.astype(y.dtype)[None, :]
         if mask is not None:
             y = jnp.where(mask[:, None], y, jnp.zeros_like(y))
-        choices = spec.router.num_choices
+        choices, axes = spec.router.num_choices, execution.token_axes()
+        counted = functools.partial(expert_load, result.experts, num_experts=choices)
         aux = Aux(
             routing=result,
-            load=expert_load(result.experts, num_experts=choices),
-            kept=expert_load(result.experts, num_experts=choices, kept=kept),
+            load=over_axes(counted(), axes),
+            kept=over_axes(counted(kept=kept), axes),
             losses=Losses(
-                balance=balance_loss(result, spec=spec.router, mask=mask),
-                z=z_loss(result.logits, mask=mask),
+                balance=balance_loss(result, spec=spec.router, mask=mask, axis_names=axes),
+                z=z_loss(result.logits, mask=mask, axis_names=axes),
             ),
+            overflow=execution.overflow(result.experts, kept, spec=spec),
         )
         return y.astype(x.dtype), aux
 

@@ -2,11 +2,12 @@
 
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from moe_ref._errors import require
 from moe_ref._numerics import accumulator_dtype
 from moe_ref._typing import checked
+from moe_ref._varying import over_axes
 from moe_ref.routing._divide import divide
 from moe_ref.routing._load import expert_load
 from moe_ref.routing._routing import Routing
@@ -21,6 +22,7 @@ def balance_loss(
     spec: RouterSpec,
     mask: Bool[Array, " tokens"] | None = None,
     divide_by_k: bool = True,
+    axis_names: tuple[str, ...] = (),
 ) -> Float[Array, ""]:
     r"""Load-balancing loss of one layer over one batch.
 
@@ -36,6 +38,8 @@ def balance_loss(
         mask: True for real tokens.
         divide_by_k: True: 1 at balance (Megatron-LM, MegaBlocks). False: k at balance
             (transformers).
+        axis_names: mesh axes that the batch is divided over, inside `jax.shard_map`: counts and
+            probabilities are summed over them before they are multiplied.
 
     Returns:
         A float32 scalar at least; 0, with zero gradient, if every token is padding.
@@ -54,24 +58,30 @@ def balance_loss(
     if mask is not None:
         require(mask.shape == (tokens,), "mask", f"of shape ({tokens},)", mask.shape)
     kept = None if mask is None else jnp.broadcast_to(mask[:, None], routing.experts.shape)
-    counts = expert_load(routing.experts, num_experts=choices, kept=kept).astype(wide)
-    real = jnp.asarray(tokens if mask is None else jnp.sum(mask), wide)
+    counts = expert_load(routing.experts, num_experts=choices, kept=kept)
+    counts = over_axes(counts, axis_names).astype(wide)
     if mask is not None:
         probabilities = jnp.where(mask[:, None], probabilities, jnp.zeros_like(probabilities))
-    real = jnp.maximum(real, 1)
+    real = _number(tokens, mask, axis_names).astype(wide)
     fractions = counts / (real * (spec.k if divide_by_k else 1))
-    return choices * jnp.sum(fractions * jnp.sum(probabilities, axis=0) / real)
+    return choices * jnp.sum(
+        fractions * over_axes(jnp.sum(probabilities, axis=0), axis_names) / real
+    )
 
 
 @checked
 def z_loss(
-    logits: Float[Array, "tokens choices"], *, mask: Bool[Array, " tokens"] | None = None
+    logits: Float[Array, "tokens choices"],
+    *,
+    mask: Bool[Array, " tokens"] | None = None,
+    axis_names: tuple[str, ...] = (),
 ) -> Float[Array, ""]:
     r"""Router z-loss: $\frac{1}{T} \sum_t \left(\log \sum_e e^{l_{te}}\right)^2$.
 
     Args:
         logits: raw router logits.
         mask: True for real tokens.
+        axis_names: mesh axes that the batch is divided over, inside `jax.shard_map`.
 
     Returns:
         A float32 scalar at least; 0, with zero gradient, if every token is padding.
@@ -83,7 +93,15 @@ def z_loss(
     if mask is not None:
         logits = jnp.where(mask[:, None], logits, jnp.zeros_like(logits))
     squares = jnp.square(logsumexp(logits, axis=-1))
-    if mask is None:
-        return jnp.sum(squares) / max(logits.shape[0], 1)
-    squares = jnp.where(mask, squares, jnp.zeros_like(squares))
-    return jnp.sum(squares) / jnp.maximum(jnp.sum(mask), 1).astype(squares.dtype)
+    if mask is not None:
+        squares = jnp.where(mask, squares, jnp.zeros_like(squares))
+    total = over_axes(jnp.sum(squares), axis_names)
+    return total / _number(logits.shape[0], mask, axis_names).astype(total.dtype)
+
+
+def _number(
+    tokens: int, mask: Bool[Array, " tokens"] | None, axis_names: tuple[str, ...]
+) -> Int[Array, ""]:
+    """Real tokens of the batch, at least 1."""
+    own = jnp.asarray(tokens, jnp.int32) if mask is None else jnp.sum(mask, dtype=jnp.int32)
+    return jnp.maximum(over_axes(own, axis_names), 1)

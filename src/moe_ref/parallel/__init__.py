@@ -1,0 +1,8 @@
+"""Expert parallelism: experts on many devices, tokens sent to them and back."""
+
+from moe_ref.parallel._emulate import emulate_ragged_all_to_all as emulate_ragged_all_to_all
+from moe_ref.parallel._execution import ExpertParallel as ExpertParallel
+from moe_ref.parallel._level import Bounded as Bounded
+from moe_ref.parallel._plan import ExchangePlan as ExchangePlan
+from moe_ref.parallel._plan import exchange_plan as exchange_plan
+from moe_ref.parallel._plan import expected_destinations as expected_destinations

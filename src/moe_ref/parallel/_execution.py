@@ -1,0 +1,172 @@
+"""`ExpertParallel`: experts on the ranks of a mesh, as a way to execute a layer."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh
+from jaxtyping import Array, Bool, Float, Int
+
+from moe_ref._errors import require
+from moe_ref._varying import over_axes
+from moe_ref.experts import Experts
+from moe_ref.layers import Execution
+from moe_ref.parallel._layout import Layout
+from moe_ref.parallel._level import Bounded, Transport
+from moe_ref.parallel._overflow import lost_rows
+from moe_ref.parallel._rank import run_rank
+from moe_ref.parallel._settings import Settings, check, check_spec
+from moe_ref.parallel._whole import run_whole
+from moe_ref.spec import LayerSpec
+
+
+class ExpertParallel(Execution):
+    r"""Divide the experts among the devices of a mesh and send each token to the ranks of its own.
+
+    One axis: every token goes at most once to each rank. Two axes, `("node", "gpu")`: at most once
+    to each node, to the device with the sender's place in its node, and from there at most once to
+    each device inside. What is computed for a token comes back the same way as one partial sum a
+    rank and is added in rank order, in float32 at least.
+
+    Works outside `jax.shard_map` on whole arrays, and inside on the arrays of one rank, where the
+    layer's `experts` hold that rank's part; gradients are the same. Tokens outside need not be a
+    multiple of the ranks.
+
+    Args:
+        mesh: with axes of type Auto, as in `jax.make_mesh(..., axis_types=(AxisType.Auto,) * n)`.
+        axes: the expert axes, outermost first; the experts divide over their product, in order.
+        transport: `allgather`: every row to every rank, the simplest. `alltoall`: padded blocks
+            for the worst case, once. `rounds`: padded blocks of `rows` rows, as often as needed:
+            exact with little memory. `ragged`: the real rows only, `lax.ragged_all_to_all`.
+        rows: of `rounds`, from a rank to a rank in one round; None: tokens / ranks, so that a
+            round receives as many rows as a rank has.
+        receive: receive buffers of `alltoall` and `ragged`; None: the worst case, nothing drops.
+        dedup: False sends a token once for each slot: the baseline to compare with.
+        data: mesh axes over which tokens are divided and experts repeated.
+        tensor: mesh axis over which the experts' hidden width is divided.
+        chunks: tokens are exchanged in so many parts that do not wait for each other.
+        return_dtype: of partial sums and their gradients on the wire; None: the accumulator's,
+            and then each result is rounded once. A narrower one rounds each rank's part too.
+        implementation: of `grouped_matmul`.
+        ragged: what `ragged` calls; `emulate_ragged_all_to_all` where XLA has none (CPU).
+
+    Raises:
+        ValueError: arguments that contradict the mesh or each other; when called: experts or
+            hidden width that the ranks do not divide.
+
+    Special cases:
+        Ranks without tokens, empty slots, repeated experts, all tokens on one rank, more slots
+        than local experts: exact. Capacity limits of the spec are not applied. Weight gradients
+        in bfloat16 are rounded in each round and chunk, then added.
+
+    Complexity:
+        Receive buffer of a rank, in rows of $D$: $RT$ (`allgather`, `alltoall`, `ragged`), $RTk$
+        (`dedup=False`), $R C$ (`rounds`), `Bounded`. The experts' own rows are k times as many.
+
+    Example:
+        ```python
+        import jax
+        from moe_ref import layers, parallel, spec
+
+        mesh = jax.make_mesh((1,), ("expert",), axis_types=(jax.sharding.AxisType.Auto,))
+        small = spec.preset("qwen3-30b-a3b").replace(d_model=16, d_hidden=8, num_experts=16)
+        layer = layers.MoE(small, key=jax.random.key(0))
+        experts = parallel.ExpertParallel(mesh, transport="alltoall")
+        y, aux = layer(jax.random.normal(jax.random.key(1), (10, 16)), execution=experts)
+        ```
+    """
+
+    settings: Settings = eqx.field(static=True)
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        axes: str | Sequence[str] = ("expert",),
+        *,
+        transport: Transport = "rounds",
+        rows: int | None = None,
+        receive: Bounded | None = None,
+        dedup: bool = True,
+        data: Sequence[str] = (),
+        tensor: str | None = None,
+        chunks: int = 1,
+        return_dtype: Any = None,
+        implementation: str = "auto",
+        ragged: Callable[..., Any] = lax.ragged_all_to_all,
+    ):
+        self.settings = check(
+            Settings(
+                mesh=mesh,
+                layout=Layout(
+                    axes=(axes,) if isinstance(axes, str) else tuple(axes),
+                    data=tuple(data),
+                    tensor=tensor,
+                ),
+                transport=transport,
+                rows=rows,
+                receive=receive,
+                dedup=dedup,
+                chunks=chunks,
+                return_dtype=return_dtype,
+                implementation=implementation,
+                ragged=ragged,
+            )
+        )
+
+    def __call__(
+        self,
+        x: Float[Array, "tokens d_expert"],
+        ids: Int[Array, "tokens k"],
+        weights: Float[Array, "tokens k"],
+        experts: Experts,
+        *,
+        spec: LayerSpec,
+    ) -> tuple[Float[Array, "tokens d_expert"], Bool[Array, "tokens k"]]:
+        """See `Execution`."""
+        check_spec(self.settings, spec)
+        inside = self._inside()
+        y, kept = (run_rank if inside else run_whole)(self.settings, x, ids, weights, experts, spec)
+        receive = self.settings.receive
+        if receive is not None and receive.on_overflow == "error":
+            lost = jnp.any(~kept & (ids >= 0) & (ids < spec.router.num_experts))
+            message = f"rows found no place in a receive buffer of factor={receive.factor}"
+            y = eqx.error_if(y, lost, message)
+        return y, kept
+
+    def token_axes(self) -> tuple[str, ...]:
+        """See `Execution`."""
+        return self.settings.layout.tokens if self._inside() else ()
+
+    def overflow(
+        self, ids: Int[Array, "tokens k"], kept: Bool[Array, "tokens k"], *, spec: LayerSpec
+    ) -> Int[Array, "sources destinations"] | None:
+        """See `Execution`."""
+        inside, axes = self._inside(), self.settings.layout.tokens
+        sources = 1 if inside else self.settings.token_ranks
+        rows = -(-ids.shape[0] // sources)
+        padding = ((0, sources * rows - ids.shape[0]), (0, 0))
+        ids, kept = jnp.pad(ids, padding, constant_values=-1), jnp.pad(kept, padding)
+        by_source = (sources, rows, ids.shape[1])
+        lost = lost_rows(
+            ids.reshape(by_source),
+            kept.reshape(by_source),
+            ranks=self.settings.ranks,
+            experts=spec.router.num_experts // self.settings.ranks,
+            dedup=self.settings.dedup,
+        )
+        if not inside:
+            return lost
+        here = jnp.arange(self.settings.token_ranks, dtype=jnp.int32) == lax.axis_index(axes)
+        return over_axes(jnp.where(here[:, None], lost, jnp.zeros_like(lost)), axes)
+
+    def _inside(self) -> bool:
+        """Whether the arrays at hand are those of one rank."""
+        manual = set(jax.sharding.get_abstract_mesh().manual_axes)
+        used = self.settings.layout.all
+        missing = [axis for axis in used if axis not in manual]
+        fits = not missing or len(missing) == len(used)
+        require(fits, "axes", "all manual inside `jax.shard_map`, or none", missing)
+        return not missing
