@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from moe_ref import oracle
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Budget
-from moe_ref.conformance.suite._data import normal
+from moe_ref.conformance.suite._data import dtype_of, normal
 from moe_ref.oracle._problem import problem
 from moe_ref.spec import ExpertSpec, LayerSpec, RouterSpec, preset
 
 TOKENS = 21  # odd: no tile's multiple
+_AUDIBLE = 0.25  # what an expert adds to some token, at least, of its largest output
 NARROW = ("bfloat16", "float16")
 # Tried in every dtype: the router in the dtype of the tokens, and in float32. Others, at smoke, in
 # the first of a kernel's dtypes.
@@ -77,7 +79,10 @@ def layer_case(rng, label: str, spec: LayerSpec, dtype: str, *, tokens: int = TO
     if router.router_bias:
         weights["bias"] = draw(router.num_choices, kind=wide)
     if router.per_expert_scale:
-        weights["per_expert_scale"] = normal(rng, (router.num_choices,), wide)
+        # None is near 0, which would silence its expert.
+        signs = rng.choice([-1, 1], router.num_choices)
+        powers = rng.uniform(-1, 1, router.num_choices)
+        weights["per_expert_scale"] = (signs * 2**powers).astype(dtype_of(wide))
     if router.selection_bias:
         weights["selection_bias"] = normal(rng, (router.num_choices,), wide, 0.1)
     layer: dict[str, Any] = {
@@ -97,7 +102,7 @@ def layer_case(rng, label: str, spec: LayerSpec, dtype: str, *, tokens: int = TO
 
 
 def drawn(rng, names: Iterable[str], dtype: str, budget: Budget, *, once: Collection[str] = ()):
-    """A case of each of some `SPECS`, no token's choice left to rounding.
+    """A case of each of some `SPECS`, clear and audible.
 
     Args:
         rng: draws the numbers.
@@ -107,8 +112,29 @@ def drawn(rng, names: Iterable[str], dtype: str, budget: Budget, *, once: Collec
         once: those of `names` that are tried in one dtype at smoke.
     """
     for name in names:
-        case = clear(rng, layer_case(rng, name, SPECS[name], dtype))
+        case = audible(rng, name, SPECS[name], dtype)
         yield dataclasses.replace(case, once=name in once and budget == "smoke")
+
+
+def audible(rng, label: str, spec: LayerSpec, dtype: str, *, tokens: int = TOKENS) -> Case:
+    """A clear case in which every expert that is visited counts.
+
+    One that few tokens choose, each with a small weight, may add less than the roundings of a
+    kernel that declares narrow sums: nothing could be told of it.
+    """
+    for _ in range(100):
+        case = clear(rng, layer_case(rng, label, spec, dtype, tokens=tokens))
+        if _all_count(case):
+            break
+    return case
+
+
+def _all_count(case: Case) -> bool:
+    truth = oracle.layer(case.arrays["x"], case.arrays["layer"], case.spec)
+    largest = np.abs(truth.value).max(axis=1)[:, None]
+    counts = np.abs(truth.contributions).max(axis=2) >= _AUDIBLE * largest
+    ids = truth.routing.experts
+    return bool(np.isin(ids[truth.kept], ids[truth.kept & counts]).all())
 
 
 def about(case: Case, label: str, **arrays: Any) -> Case:

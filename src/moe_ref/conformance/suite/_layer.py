@@ -14,8 +14,8 @@ from moe_ref.conformance.suite._data_layer import (
     ROUNDED,
     SPECS,
     about,
+    audible,
     drawn,
-    layer_case,
     steered,
     with_experts,
 )
@@ -44,11 +44,11 @@ def _biased(rng, dtype, budget):
 
 def _sizes(rng, dtype, budget):
     base = SPECS["mixtral-8x7b"]
-    yield layer_case(rng, "no tokens", base, dtype, tokens=0)
+    yield audible(rng, "no tokens", base, dtype, tokens=0)
     for case in (
-        layer_case(rng, "one token", base, dtype, tokens=1),
-        layer_case(rng, "k = experts", base.replace(k=8), dtype),
-        layer_case(rng, "one expert", base.replace(num_experts=1, k=1), dtype),
+        audible(rng, "one token", base, dtype, tokens=1),
+        audible(rng, "k = experts", base.replace(k=8), dtype),
+        audible(rng, "one expert", base.replace(num_experts=1, k=1), dtype),
     ):
         yield dataclasses.replace(case, once=budget == "smoke")
 

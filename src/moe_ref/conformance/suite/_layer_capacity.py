@@ -9,7 +9,7 @@ from moe_ref.conformance._check import Check
 from moe_ref.conformance._judge import all_of, equal
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
-from moe_ref.conformance.suite._data_layer import SPECS, clear, layer_case
+from moe_ref.conformance.suite._data_layer import SPECS, audible
 from moe_ref.conformance.suite._layer_judge import (
     judge_gradients,
     judge_layer,
@@ -36,7 +36,7 @@ def _case(rng, dtype: str, capacity: CapacitySpec) -> Case:
         size = f"{capacity.expert_capacity} slots an expert"
     else:
         size = f"{capacity.capacity_rounding} of {capacity.capacity_factor} of the fair share"
-    return clear(rng, layer_case(rng, f"{size}, {capacity.drop_order}", spec, dtype))
+    return audible(rng, f"{size}, {capacity.drop_order}", spec, dtype)
 
 
 def _limits(rng, dtype, budget):
