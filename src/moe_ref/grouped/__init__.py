@@ -6,7 +6,8 @@
 | `_groups.py` | group sizes: offsets, owners, validation |
 | `_kernel.py` | what an implementation must provide |
 | `_registry.py` | the table of implementations; one row each |
-| `_loop.py`, `_xla.py`, `_blocked.py` | the implementations |
+| `_loop.py`, `_xla.py`, `_blocked.py` | implementations for any device |
+| `_mosaic.py`, `_mosaic_*.py` | the implementation for NVIDIA Hopper |
 """
 
 from moe_ref.grouped._groups import validate_group_sizes as validate_group_sizes

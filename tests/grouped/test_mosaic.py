@@ -1,0 +1,121 @@
+"""The Hopper kernels without a Hopper: interpreted at small sizes, lowered at real ones."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from grouped.reference import assert_correct, expected, normal, run
+from moe_ref.grouped import _mosaic, grouped_matmul
+from moe_ref.grouped._mosaic_rows import schedule
+
+BF16 = ml_dtypes.bfloat16
+
+interpreted = pytest.mark.skipif(
+    not hasattr(plgpu, "InterpretGPUParams"), reason="this JAX has no interpreter of such kernels"
+)
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_hopper(monkeypatch):
+    if hasattr(plgpu, "InterpretGPUParams"):
+        monkeypatch.setattr(_mosaic, "INTERPRET", plgpu.InterpretGPUParams())
+    else:
+        monkeypatch.setattr(_mosaic, "hopper", lambda: True)
+
+
+def poisoned(rows, sizes, k, n, dtype):
+    """Operands with NaN in the tail and in the matrices of empty groups."""
+    x, w, cotangent = normal(rows, len(sizes), k, n, dtype)
+    x[sum(sizes) :] = np.nan
+    cotangent[sum(sizes) :] = np.nan
+    w[np.asarray(sizes) == 0] = np.nan
+    return x, w, cotangent
+
+
+@interpreted
+@pytest.mark.parametrize(
+    ("rows", "sizes", "k", "n"),
+    [
+        pytest.param(280, [0, 130, 0, 65, 7, 64, 1, 0], 128, 192, id="groups begin off a tile"),
+        pytest.param(101, [3, 0, 90], 72, 40, id="sizes that copies do not take"),
+        pytest.param(8, [0, 0], 64, 64, id="all rows are tail"),
+    ],
+)
+def test_within_the_bound_and_contained(rows, sizes, k, n):
+    x, w, cotangent = poisoned(rows, sizes, k, n, BF16)
+    results = run(x, w, sizes, cotangent, implementation="mosaic")
+    clean = [np.where(np.isnan(a), np.zeros_like(a), a) for a in (x, w, cotangent)]
+    assert_correct(results, expected(clean[0], clean[1], sizes, clean[2]))
+
+
+@interpreted
+def test_a_cotangent_that_was_not_rounded_counts_in_full():
+    x, w, _ = poisoned(72, [40, 25], 64, 64, BF16)
+    cotangent = np.random.default_rng(1).standard_normal((72, 64)).astype(np.float32)
+    results = run(x, w, [40, 25], cotangent, implementation="mosaic", out_dtype=np.float32)
+    clean = np.where(np.isnan(x), np.zeros_like(x), x)
+    assert_correct(results, expected(clean, w, [40, 25], cotangent, out_dtype=np.float32))
+
+
+@pytest.mark.parametrize("value", [1 / 3, -3.3e38, 3.4e38, 1e-30, np.inf, np.nan, 0.0])
+def test_terms_sum_to_the_number(value):
+    number = jnp.float32(value)
+    terms = _mosaic._terms(number, jnp.dtype(BF16), jax.lax.Precision.HIGHEST)
+    assert len(terms) == 3
+    total = np.sum([np.asarray(term, np.float64) for term in terms])
+    np.testing.assert_array_equal(total, np.float64(number))
+
+
+@pytest.mark.parametrize("height", [64, 128])
+@pytest.mark.parametrize(
+    "sizes", [[0, 0], [5, 0, 300, 1], [128, 128], [127, 129, 0], [300, 0, 0, 0], [1] * 64]
+)
+def test_the_schedule_covers_every_row_once_with_its_own_group(sizes, height):
+    rows = 320
+    group, start, first, end, total = (
+        np.asarray(a) for a in schedule(jnp.asarray(sizes, jnp.int32), rows, height)
+    )
+    assert total[0] <= group.size
+    owner = np.full(rows, -1)
+    for tile in range(total[0]):
+        assert start[tile] % 8 == 0
+        assert start[tile] <= first[tile] < end[tile] <= start[tile] + height
+        assert (owner[first[tile] : end[tile]] == -1).all()
+        owner[first[tile] : end[tile]] = group[tile]
+    tail = rows - sum(sizes)
+    assert owner.tolist() == np.repeat(np.arange(len(sizes) + 1), [*sizes, tail]).tolist()
+
+
+# Sizes of published layers, and the dtypes that a layer multiplies with and without rounding.
+@pytest.mark.parametrize("out_dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize(
+    ("rows", "experts", "k", "n"), [(4096, 256, 7168, 2048), (999, 8, 2880, 5760)]
+)
+def test_lowers_for_cuda_at_real_sizes(monkeypatch, rows, experts, k, n, out_dtype):
+    monkeypatch.setattr(_mosaic, "INTERPRET", None)
+    monkeypatch.setattr(_mosaic, "hopper", lambda: True)
+    matmul = functools.partial(grouped_matmul, implementation="mosaic", out_dtype=out_dtype)
+
+    def loss(x, w, sizes):
+        return jnp.sum(matmul(x, w, sizes).astype(jnp.float32))
+
+    shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)
+    sizes = jax.ShapeDtypeStruct((experts,), jnp.int32)
+    jax.clear_caches()
+    traced = jax.jit(jax.value_and_grad(loss, argnums=(0, 1))).trace(
+        shape((rows, k)), shape((experts, k, n)), sizes
+    )
+    assert "mosaic_gpu" in traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
+def test_elsewhere_it_is_refused_by_name(monkeypatch):
+    monkeypatch.undo()
+    jax.clear_caches()
+    x, w, _ = normal(8, 2, 64, 64, BF16)
+    with pytest.raises(ValueError, match="`implementation` must be another than 'mosaic'"):
+        grouped_matmul(jnp.asarray(x), jnp.asarray(w), jnp.array([3, 4]), implementation="mosaic")
