@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 
+from moe_ref.conformance._builtin_exchange import exchanges
 from moe_ref.conformance._implementation import Implementation
 from moe_ref.dispatch import combine, permute, plan, plan_capacity
 from moe_ref.grouped import grouped_matmul, implementations
@@ -56,7 +57,7 @@ def builtin() -> tuple[Implementation, ...]:
         )
         for name, execution in executions.items()
     )
-    return (*grouped, *single, *layers)
+    return (*grouped, *single, *exchanges(), *layers)
 
 
 def _route(logits: Any, spec: Any, bias: Any = None, mask: Any = None) -> Any:

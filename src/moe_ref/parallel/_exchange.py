@@ -123,15 +123,22 @@ def summed(rows: Shaped[Array, "sent d"], traffic: Traffic, dtype) -> Float[Arra
         return jnp.where(sent[:, None], found, jnp.zeros_like(found)).astype(dtype)
 
     first, *others = (column(traffic.row[:, c], traffic.kept[:, c]) for c in range(columns))
-    return sum(others, first)
+    return functools.reduce(jnp.add, others, first)
 
 
 def _bits(weights: Float[Array, "tokens k"]) -> Int[Array, "tokens words"]:
+    tokens, k = weights.shape
     bits = lax.bitcast_convert_type(weights, jnp.int32)
-    return bits.reshape(weights.shape[0], -1)
+    return bits.reshape(tokens, k * _words(weights.dtype))
 
 
-def _floats(bits: Int[Array, "rows words"], dtype) -> Float[Array, "rows slots"]:
-    if dtype == jnp.float64:
-        bits = bits.reshape(bits.shape[0], -1, 2)
+def _floats(bits: Int[Array, "rows words"], dtype: jnp.dtype) -> Float[Array, "rows slots"]:
+    words = _words(dtype)
+    if words > 1:
+        bits = bits.reshape(bits.shape[0], bits.shape[1] // words, words)
     return lax.bitcast_convert_type(bits, dtype)
+
+
+def _words(dtype: jnp.dtype) -> int:
+    """How many int32 hold a number."""
+    return jnp.dtype(dtype).itemsize // 4

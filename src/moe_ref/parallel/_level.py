@@ -118,7 +118,7 @@ def sizes(
         return Sizes(pair, ranks * pair, None)
     if bounded is None:
         return Sizes(most, ranks * most, None)
-    limit = max(1, min(ranks * most, _ceil(bounded.factor * fair)))
+    limit = min(ranks * most, max(1, _ceil(bounded.factor * fair)))
     pair = most if bounded.survivors == "source_order" else min(most, -(-limit // ranks))
     if transport == "alltoall":
         limit = ranks * pair

@@ -35,7 +35,7 @@ def push(
 ) -> Shaped[Array, "received d"]:
     """From the send buffers to the receive buffers."""
     if traffic.offsets is None:
-        return lax.all_to_all(rows, level.axis, 0, 0, tiled=True)
+        return _blocks(level, rows)
     o = traffic.offsets
     return _ragged(level, rows, level.receive, o.send_at, o.send, o.lands_at, o.receive)
 
@@ -45,7 +45,7 @@ def fetch(
 ) -> Shaped[Array, "sent d"]:
     """From the receive buffers back to where each row was in its send buffer."""
     if traffic.offsets is None:
-        return lax.all_to_all(rows, level.axis, 0, 0, tiled=True)
+        return _blocks(level, rows)
     o = traffic.offsets
     sent = traffic.slot.shape[0]
     return _ragged(level, rows, sent, o.receive_at, o.receive, o.returns_at, o.send)
@@ -57,6 +57,11 @@ def received(level: Level, offsets: Offsets | None) -> Bool[Array, " rows"] | No
         return None
     total = jnp.sum(offsets.receive, dtype=jnp.int32)
     return jnp.arange(level.receive, dtype=jnp.int32) < total
+
+
+def _blocks(level: Level, rows: Shaped[Array, "rows d"]) -> Shaped[Array, "rows d"]:
+    """Exchange blocks of one size; without rows there is nothing to do."""
+    return lax.all_to_all(rows, level.axis, 0, 0, tiled=True) if rows.shape[0] else rows
 
 
 def _ragged(level: Level, rows: jax.Array, into: int, *blocks: jax.Array) -> jax.Array:
