@@ -7,7 +7,7 @@ import numpy as np
 
 from moe_ref import oracle
 from moe_ref.conformance._case import Case
-from moe_ref.conformance.suite._data import normal
+from moe_ref.conformance.suite._data import dtype_of, normal
 from moe_ref.spec import ExpertSpec, LayerSpec, RouterSpec
 
 TOKENS = 40  # of nearly every input, so that little is compiled; no whole number of tiles
@@ -56,6 +56,8 @@ OTHER_RULES = {
         num_experts=8, k=2, score="sigmoid", choose_by="logit", selection_bias=True
     ),
 }
+# Powers of small scores would be lost in narrow ones: logits of a p-norm lie close together.
+_CLOSE = 0.125
 UNBIASED = dataclasses.replace(SIGMOID, selection_bias=False)
 
 
@@ -75,6 +77,16 @@ def zero_bias(router: RouterSpec, dtype: np.dtype) -> dict[str, Any]:
     return {"bias": np.zeros(router.num_choices, dtype)} if router.selection_bias else {}
 
 
+def spread(router: RouterSpec) -> float:
+    """What logits of a rule are multiplied with, so that scores declared narrow are heard too."""
+    return _CLOSE if router.renormalize == "p_norm" else 1.0
+
+
+def coarse(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Logits that bfloat16 holds too: of large ones, a kernel with narrow scores loses nothing."""
+    return values.astype(dtype_of("bfloat16")).astype(dtype_of(dtype))
+
+
 def clear_logits(
     rng: np.random.Generator,
     router: RouterSpec,
@@ -83,12 +95,13 @@ def clear_logits(
 ) -> np.ndarray:
     """Logits whose choice neither rounding nor a tie decides, so that any router makes it."""
     shape = (TOKENS, router.num_choices)
-    logits = normal(rng, shape, dtype, 1.5)
+    scale = 1.5 * spread(router)
+    logits = normal(rng, shape, dtype, scale)
     for _ in range(100):
         levels = np.sort(logits.astype(np.float64), axis=1)
         tied = (np.diff(levels, axis=1) == 0).any(axis=1)
         unsure = tied | oracle.route(logits, router, bias=bias).ambiguous
         if not unsure.any():
             break
-        logits = np.where(unsure[:, None], normal(rng, shape, dtype, 1.5), logits)
+        logits = np.where(unsure[:, None], normal(rng, shape, dtype, scale), logits)
     return logits

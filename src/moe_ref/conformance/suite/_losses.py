@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from moe_ref.conformance.suite._data import dtype_of, normal
-from moe_ref.conformance.suite._data_route import TOKENS, route_case
+from moe_ref.conformance.suite._data_route import TOKENS, coarse, route_case
 from moe_ref.conformance.suite._losses_judge import (
     judge_load,
     judge_nothing,
@@ -135,7 +135,7 @@ def _small(rng, dtype, budget):
     for offset in (-45, -60):
         logits = np.full((TOKENS, EXPERTS), offset).astype(dtype_of(dtype))
         yield drawn(rng, "sigmoid", dtype, logits=logits)
-    logits = (normal(rng, (TOKENS, EXPERTS), "float64", 2.0) - 50).astype(dtype_of(dtype))
+    logits = coarse(normal(rng, (TOKENS, EXPERTS), "float64", 2.0) - 50, dtype)
     yield drawn(rng, "sigmoid", dtype, logits=logits)
     yield drawn(rng, "sqrt_softplus", dtype, logits=logits)
 
@@ -144,7 +144,7 @@ def _large(rng, dtype, budget):
     far = 150 if dtype == "float16" else 1000  # the square of 1000 is no float16
     for label, offset in (("softmax", far), ("none", -far), ("sigmoid", 90)):
         logits = normal(rng, (TOKENS, EXPERTS), "float64", 20.0) + offset
-        yield drawn(rng, label, dtype, logits=logits.astype(dtype_of(dtype)))
+        yield drawn(rng, label, dtype, logits=coarse(logits, dtype))
 
 
 def _sizes(rng, dtype, budget):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from moe_ref.conformance.suite._data import dtype_of, normal
-from moe_ref.conformance.suite._data_route import TOKENS
+from moe_ref.conformance.suite._data_route import TOKENS, coarse
 from moe_ref.conformance.suite._losses import EXPERTS, RULES, K, drawn, masked, nothing
 from moe_ref.conformance.suite._losses_judge import judge_gradient, judge_still, losses_check
 
@@ -22,7 +22,8 @@ def _each(rng, dtype, case):
         yield case.replace(cotangent=cotangent)
 
 
-def _rules(rng, dtype, budget):
+def rules(rng, dtype, budget):
+    """Every score, with cotangents of either loss and of both."""
     for label in RULES:
         yield from _each(rng, dtype, drawn(rng, label, dtype))
 
@@ -55,9 +56,7 @@ def _extreme(rng, dtype, budget):
         ("sqrt_softplus", 2, -50),
     ):
         values = scale * normal(rng, (TOKENS, EXPERTS), "float64") + offset
-        yield from _each(
-            rng, dtype, drawn(rng, label, dtype, logits=values.astype(dtype_of(dtype)))
-        )
+        yield from _each(rng, dtype, drawn(rng, label, dtype, logits=coarse(values, dtype)))
 
 
 def _switched_off(rng, dtype, budget):
@@ -78,7 +77,7 @@ CHECKS = (
     losses_check(
         12,
         "The gradient of either loss is right, for every score.",
-        _rules,
+        rules,
         judge_gradient,
         **_GRADIENT,
     ),

@@ -11,8 +11,10 @@ from moe_ref.conformance.suite._data_route import (
     SIGMOID,
     TOKENS,
     UNBIASED,
+    coarse,
     random_bias,
     route_case,
+    spread,
     zero_bias,
 )
 from moe_ref.conformance.suite._route_judge import judge_route, judge_ties, judge_valid, route_check
@@ -24,7 +26,7 @@ _MASKED = ("softmax, renormalised", "sigmoid, bias, top-2 of groups")
 def _rules(rng, dtype, budget):
     for label, router in RULES.items():
         for _ in range(1 if budget == "smoke" else 20):
-            logits = normal(rng, (TOKENS, router.num_choices), dtype, 2.0)
+            logits = normal(rng, (TOKENS, router.num_choices), dtype, 2.0 * spread(router))
             yield route_case(label, router, logits, **random_bias(rng, router, dtype))
 
 
@@ -37,7 +39,7 @@ def _other_rules(rng, dtype, budget):
 def _large_logits(rng, dtype, budget):
     for label in ("softmax, renormalised", "softmax over the chosen", "softmax, ten choices"):
         router = RULES[label]
-        logits = normal(rng, (TOKENS, router.num_choices), dtype, 40.0)
+        logits = coarse(normal(rng, (TOKENS, router.num_choices), "float64", 40.0), dtype)
         yield route_case(f"{label}, logits of size 40", router, logits)
     # Saturated sigmoids tie; their logits do not.
     levels = np.stack([rng.permutation(8) for _ in range(TOKENS)])
@@ -51,7 +53,7 @@ def _ties(rng, dtype, budget):
         shape = (TOKENS, router.num_choices)
         bias = zero_bias(router, dtype_of(dtype))
         if router.num_groups == 1:
-            few = integers(rng, shape, dtype)
+            few = integers(rng, shape, dtype) * dtype_of(dtype).type(spread(router))
         else:
             few = _tied_groups(rng, router, shape).astype(dtype_of(dtype))
         few[0] = 0
@@ -128,7 +130,7 @@ def _small_scores(rng, dtype, budget):
         "sigmoid, top-2 of groups of 4, large eps",
     ):
         router = RULES[label]
-        logits = (normal(rng, (TOKENS, router.num_choices), "float64") - 15).astype(dtype_of(dtype))
+        logits = coarse(normal(rng, (TOKENS, router.num_choices), "float64") - 15, dtype)
         bias = random_bias(rng, router, dtype)
         yield route_case(f"{label}, logits near -15", router, logits, **bias)
 

@@ -12,8 +12,10 @@ from moe_ref.conformance.suite._data import dtype_of, normal
 from moe_ref.conformance.suite._data_route import (
     RULES,
     TOKENS,
+    coarse,
     random_bias,
     route_case,
+    spread,
     zero_bias,
 )
 from moe_ref.conformance.suite._route import masked
@@ -33,11 +35,22 @@ def _cotangent(rng, router: RouterSpec, dtype: str) -> dict[str, np.ndarray]:
     return {"cotangent": normal(rng, (TOKENS, router.k), dtype)}
 
 
-def _rules(rng, dtype, budget):
+def rules(rng, dtype, budget):
+    """Every rule, with a cotangent of the weights."""
     for label, router in RULES.items():
-        logits = normal(rng, (TOKENS, router.num_choices), dtype)
+        logits = normal(rng, (TOKENS, router.num_choices), dtype, spread(router))
         more = _cotangent(rng, router, dtype) | random_bias(rng, router, dtype)
         yield route_case(label, router, logits, **more)
+
+
+def _judge_rules(case: Case, outputs: Outputs) -> Judgement:
+    """The gradient; of that of a p-norm, powers of scores declared bfloat16 leave nothing."""
+    found = judge_gradient(case, outputs)
+    narrow = case.numerics is not None and case.numerics.score == "bfloat16"
+    lost = narrow and case.spec.router.renormalize == "p_norm"
+    if found.status == "cannot tell" and lost:
+        return Judgement(status="pass", ratio=found.ratio)
+    return found
 
 
 def _underflow(rng, dtype, budget):
@@ -95,7 +108,7 @@ def _extreme(rng, dtype, budget):
         router = RULES[label]
         values = scale * normal(rng, (TOKENS, router.num_choices), "float64") + offset
         more = _cotangent(rng, router, dtype) | random_bias(rng, router, dtype)
-        logits = values.astype(dtype_of(dtype))
+        logits = coarse(values, dtype)
         yield route_case(f"{label}, {scale} * normal + {offset}", router, logits, **more)
 
 
@@ -132,8 +145,8 @@ CHECKS = (
     route_check(
         10,
         "The gradient of the logits is right, and that of the selection bias zero.",
-        _rules,
-        judge_gradient,
+        rules,
+        _judge_rules,
         **_GRADIENT,
     ),
     route_check(
