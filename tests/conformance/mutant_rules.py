@@ -35,6 +35,13 @@ def alarms(implementation, seed):
     return {r.id: r.detail for r in results if r.status not in ("pass", "skipped")}
 
 
+def passed(plain, differentiated):
+    """Checks that the plain variant passes, or, about autodiff, the one that JAX differentiates."""
+    about = [c.id for c in conformance.checks(plain.op) if c.needs == "autodiff"]
+    results = (*judge(plain), *judge(differentiated, only=about))
+    return {r.id for r in results if r.status == "pass"}
+
+
 def alarms_on_smaller_inputs(implementation):
     """What is held against a right one on inputs like those a failure is made smaller with."""
     operation, found = OPERATIONS[implementation.op], {}

@@ -50,12 +50,15 @@ def test_a_mutant_is_killed_by_the_checks_made_for_it(mutant, judged):
 def test_a_right_implementation_passes(implementation, seed, judged):
     results = judged[implementation.name, seed]
     assert not [(r.id, r.detail) for r in results if r.status not in ("pass", "skipped")]
-    assert sum(r.status == "skipped" for r in results) <= 2
+    assert sum(r.status == "skipped" for r in results) <= 3
 
 
 @pytest.mark.parametrize("implementation", [_route.CORRECT[0], _losses.CORRECT[0]], **IDS)
 def test_the_plain_one_passes(implementation):
-    assert set(statuses(implementation).values()) == {"pass"}
+    about = {c.id for c in conformance.checks(implementation.op) if c.needs == "autodiff"}
+    found = statuses(implementation)
+    assert {each for each, status in found.items() if status != "pass"} == about
+    assert {found[each] for each in about} == {"skipped"}
 
 
 @pytest.mark.parametrize("op", OPS)

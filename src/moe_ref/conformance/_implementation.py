@@ -89,6 +89,11 @@ class Implementation:
         """Whether equal scores go to the lowest index: a capability some checks are about."""
         return self.ties == "lowest"
 
+    @property
+    def autodiff(self) -> bool:
+        """Whether its library differentiates it: then a value comes along with each gradient."""
+        return self.vjp is None
+
     def owes_gradient(self, name: str) -> bool:
         """Whether a gradient of this input has to be there."""
         if self.gradients is None:

@@ -1,6 +1,7 @@
 """Wrong and right exchanges."""
 
 from moe_ref.conformance.mutants import (
+    _alongside,
     _dispatch_combine_correct,
     _dispatch_combine_gradients,
     _dispatch_combine_rows,
@@ -11,5 +12,6 @@ MUTANTS = (
     *_dispatch_combine_rows.MUTANTS,
     *_dispatch_combine_sums.MUTANTS,
     *_dispatch_combine_gradients.MUTANTS,
+    _alongside.MUTANTS["dispatch_combine"],
 )
-CORRECT = _dispatch_combine_correct.CORRECT
+CORRECT = (*_dispatch_combine_correct.CORRECT, _alongside.CORRECT["dispatch_combine"])

@@ -1,6 +1,7 @@
 """Wrong and right grouped matmuls."""
 
 from moe_ref.conformance.mutants import (
+    _alongside,
     _grouped_correct,
     _grouped_gradients,
     _grouped_poison,
@@ -15,5 +16,6 @@ MUTANTS = (
     *_grouped_poison.MUTANTS,
     *_grouped_precision.MUTANTS,
     *_grouped_gradients.MUTANTS,
+    _alongside.MUTANTS["grouped_matmul"],
 )
-CORRECT = _grouped_correct.CORRECT
+CORRECT = (*_grouped_correct.CORRECT, _alongside.CORRECT["grouped_matmul"])

@@ -1,6 +1,7 @@
 """Wrong and right layers."""
 
 from moe_ref.conformance.mutants import (
+    _alongside,
     _layer_activation,
     _layer_correct,
     _layer_gradients,
@@ -15,5 +16,6 @@ MUTANTS = (
     *_layer_routing.MUTANTS,
     *_layer_rounding.MUTANTS,
     *_layer_gradients.MUTANTS,
+    _alongside.MUTANTS["layer"],
 )
-CORRECT = _layer_correct.CORRECT
+CORRECT = (*_layer_correct.CORRECT, _alongside.CORRECT["layer"])

@@ -3,7 +3,12 @@
 import numpy as np
 
 from moe_ref.conformance._implementation import Implementation
-from moe_ref.conformance.mutants import _losses_counts, _losses_gradients, _losses_values
+from moe_ref.conformance.mutants import (
+    _alongside,
+    _losses_counts,
+    _losses_gradients,
+    _losses_values,
+)
 from moe_ref.conformance.mutants._losses_kernel import Losses
 from moe_ref.conformance.mutants._mutant import Mutant, numpy_implementation
 
@@ -44,12 +49,16 @@ class Pairs(Losses):
         return 2 * logarithm * np.exp(z - logarithm) / self.tokens(real)
 
 
-CORRECT: tuple[Implementation, ...] = tuple(
-    numpy_implementation(f"losses, {kernel.__name__}", "losses", kernel())
-    for kernel in (Losses, OneByOne, Double, Pairs)
+CORRECT: tuple[Implementation, ...] = (
+    *(
+        numpy_implementation(f"losses, {kernel.__name__}", "losses", kernel())
+        for kernel in (Losses, OneByOne, Double, Pairs)
+    ),
+    _alongside.CORRECT["losses"],
 )
 MUTANTS: tuple[Mutant, ...] = (
     *_losses_values.MUTANTS,
     *_losses_counts.MUTANTS,
     *_losses_gradients.MUTANTS,
+    _alongside.MUTANTS["losses"],
 )

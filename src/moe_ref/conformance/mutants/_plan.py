@@ -1,6 +1,7 @@
 """Wrong and right plans."""
 
 from moe_ref.conformance.mutants import (
+    _alongside,
     _plan_capacity,
     _plan_correct,
     _plan_gradients,
@@ -13,5 +14,6 @@ MUTANTS = (
     *_plan_sums.MUTANTS,
     *_plan_capacity.MUTANTS,
     *_plan_gradients.MUTANTS,
+    _alongside.MUTANTS["plan"],
 )
-CORRECT = _plan_correct.CORRECT
+CORRECT = (*_plan_correct.CORRECT, _alongside.CORRECT["plan"])

@@ -7,6 +7,7 @@ import numpy as np
 
 from moe_ref.conformance._implementation import Implementation
 from moe_ref.conformance.mutants import (
+    _alongside,
     _route_choice,
     _route_gradients,
     _route_precision,
@@ -56,12 +57,32 @@ class DeclaredNarrow(Router):
         return narrow(super().weights(w, spec))
 
 
+class DeclaredScores(Router):
+    """Scores are bfloat16, and so is what they are divided to, and it says so."""
+
+    def softmax(self, z):
+        return narrow(super().softmax(z))
+
+    def sigmoid(self, z):
+        return narrow(super().sigmoid(z))
+
+    def sqrt_softplus(self, z):
+        return narrow(super().sqrt_softplus(z))
+
+    def renormalized(self, w, spec):
+        return narrow(super().renormalized(w, spec))
+
+
 def _correct(kernel: type[Router], **declared: Any) -> Implementation:
     fields: dict[str, Any] = {"batch_invariant": True} | declared
     return numpy_implementation(f"route, {kernel.__name__}", "route", kernel(), **fields)
 
 
 _NARROW = dataclasses.replace(Numerics.of("float32"), weights="bfloat16")
+_SCORES = {
+    dtype: dataclasses.replace(Numerics.of(dtype), score="bfloat16")
+    for dtype in ("float32", "bfloat16")
+}
 CORRECT: tuple[Implementation, ...] = (
     _correct(Router),
     _correct(BackwardSums),
@@ -69,10 +90,13 @@ CORRECT: tuple[Implementation, ...] = (
     _correct(AnyWins, ties="any"),
     _correct(ByIndex),
     _correct(DeclaredNarrow, numerics={"float32": _NARROW}),
+    _correct(DeclaredScores, numerics=_SCORES),
+    _alongside.CORRECT["route"],
 )
 MUTANTS: tuple[Mutant, ...] = (
     *_route_choice.MUTANTS,
     *_route_weights.MUTANTS,
     *_route_precision.MUTANTS,
     *_route_gradients.MUTANTS,
+    _alongside.MUTANTS["route"],
 )

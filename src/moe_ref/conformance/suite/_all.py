@@ -4,6 +4,7 @@ from moe_ref._errors import require_choice
 from moe_ref.conformance._check import Check
 from moe_ref.conformance.operations import OPERATIONS
 from moe_ref.conformance.suite import (
+    _alongside,
     _dispatch_combine_gradients,
     _dispatch_combine_laws,
     _dispatch_combine_traffic,
@@ -55,6 +56,7 @@ _CHECKS: tuple[Check, ...] = (
     *_dispatch_combine_traffic.CHECKS,
     *_dispatch_combine_laws.CHECKS,
     *_dispatch_combine_gradients.CHECKS,
+    *_alongside.CHECKS,
 )
 
 
