@@ -19,9 +19,13 @@ class Dropless(Execution):
 
     Attributes:
         implementation: of `grouped_matmul`.
+        precision: of `grouped_matmul`. "default" rounds cotangents to the dtype of `x` before
+            they are multiplied, where matrix units of 16 bits do that and as frameworks do;
+            "highest" multiplies them in full, which there takes three products.
     """
 
     implementation: str = eqx.field(static=True, default="auto")
+    precision: str = eqx.field(static=True, default="highest")
 
     def __call__(
         self,
@@ -42,6 +46,7 @@ class Dropless(Execution):
             spec=spec.experts,
             weight_site=spec.weight_site,
             implementation=self.implementation,
+            precision=self.precision,
             dtype=x.dtype,
         )
 
@@ -57,6 +62,7 @@ def grouped_experts(
     weight_site: WeightSite,
     implementation: str,
     dtype: jnp.dtype,
+    precision: str = "highest",
 ) -> tuple[Float[Array, "tokens d_expert"], Bool[Array, "tokens k"]]:
     """The experts in groups of rows, which are rounded to `dtype`.
 
@@ -67,6 +73,7 @@ def grouped_experts(
         grouped_matmul,
         group_sizes=plan.group_sizes,
         implementation=implementation,
+        precision=precision,
         out_dtype=accumulator_dtype(dtype),
     )
     at_output = weight_site == "output"
