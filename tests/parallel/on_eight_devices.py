@@ -1,0 +1,97 @@
+"""Eight virtual devices: every transport and layout equals the dense layer.
+
+Started by `test_on_devices.py`, or by hand:
+`XLA_FLAGS=--xla_force_host_platform_device_count=8 pytest tests/parallel/on_eight_devices.py`.
+Memory that nothing has written holds NaN, and ids that would be taken for real.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from moe_ref.layers import MoE
+from moe_ref.parallel import ExpertParallel
+from parallel.cases import (
+    EMULATED,
+    FULL,
+    PLAIN,
+    ROUTINGS,
+    judge,
+    mesh_of,
+    nothing,
+    one_rank,
+    poisoned,
+    zipf,
+)
+
+pytestmark = pytest.mark.usefixtures(poisoned.__name__)
+FLAT, HIER = {"expert": 8}, {"node": 2, "gpu": 4}
+CUBE = {"data": 2, "expert": 2, "tensor": 2}
+WAYS = {
+    "allgather": (FLAT, {"transport": "allgather"}),
+    "alltoall": (FLAT, {"transport": "alltoall"}),
+    "rounds": (FLAT, {}),
+    "rounds of one row": (FLAT, {"rows": 1}),
+    "ragged": (FLAT, EMULATED),
+    "alltoall, once a slot": (FLAT, {"transport": "alltoall", "dedup": False}),
+    "nodes, alltoall, in chunks": (HIER, {"transport": "alltoall", "chunks": 2}),
+    "nodes, rounds": (HIER, {}),
+    "nodes, ragged": (HIER, EMULATED),
+}
+MORE = {
+    "rounds, once a slot": (FLAT, {"dedup": False}),
+    "ragged, once a slot, in chunks": (FLAT, {**EMULATED, "dedup": False, "chunks": 4}),
+    "nodes, allgather": (HIER, {"transport": "allgather"}),
+    "nodes, rounds of one row, in chunks": (HIER, {"rows": 1, "chunks": 3}),
+    "nodes, alltoall, once a slot": (HIER, {"transport": "alltoall", "dedup": False}),
+    "nodes, ragged, once a slot": (HIER, {**EMULATED, "dedup": False}),
+}
+NAMES = [*WAYS, *(pytest.param(name, marks=pytest.mark.thorough) for name in MORE)]
+
+
+def execution(name: str) -> ExpertParallel:
+    axes, options = (WAYS | MORE)[name]
+    return ExpertParallel(mesh_of(**axes), tuple(axes), **options)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_equals_the_dense_layer(name):
+    spec = FULL if name in ("rounds", "nodes, ragged") else PLAIN
+    for draw in ROUTINGS:
+        judge(execution(name), spec, draw)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"transport": "alltoall"}, marks=pytest.mark.thorough)]
+)
+def test_with_data_and_tensor_parallelism(options):
+    way = ExpertParallel(mesh_of(**CUBE), "expert", data=("data",), tensor="tensor", **options)
+    for draw in ROUTINGS:
+        judge(way, FULL, draw)
+
+
+@pytest.mark.parametrize("site", ["hidden", pytest.param("input", marks=pytest.mark.thorough)])
+def test_weights_inside_the_expert(site):
+    spec = PLAIN.replace(weight_site=site, expert_bias=True)
+    for draw in (zipf, one_rank):
+        judge(execution("nodes, rounds"), spec, draw)
+
+
+@pytest.mark.parametrize("name", ["rounds", "ragged"])
+def test_bfloat16(name):
+    for draw in ROUTINGS:
+        judge(execution(name), PLAIN, draw, dtype="bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"), [("rounds", 3), ("rounds", 0), ("alltoall", 0), ("nodes, ragged", 0)]
+)
+def test_ranks_without_tokens(name, tokens):
+    judge(execution(name), PLAIN, zipf if tokens else nothing, tokens)
+
+
+def test_nan_reaches_what_depends_on_it():
+    way = execution("nodes, rounds")
+    judge(way, PLAIN, zipf, nan="token")
+    judge(way, PLAIN, zipf, nan="expert")
