@@ -20,7 +20,8 @@ from moe_ref.grouped._kernel import Kernel
 INTERPRET: Any = None
 
 _NARROW = ("bfloat16", "float16")
-# Copies of the tensor memory accelerator: rows by whole tiles, columns by whole lines.
+# What the kernels copy: rows by tiles of 8, columns by lines of 64, and two of each at least, since
+# of an array of one tile or line (measured on an H200, JAX 0.11) copies that are larger bring zeros.
 _ROWS, _COLUMNS = 8, 64
 
 
@@ -123,8 +124,12 @@ def _terms(a: Array, dtype: jnp.dtype, precision: lax.Precision) -> list[Array]:
 
 
 def _pad(a: Array, multiples: tuple[int, ...]) -> Array:
-    """Add zeros up to a multiple of each size; a copy, where there are any to add."""
-    missing = [-size % multiple for size, multiple in zip(a.shape, multiples, strict=True)]
+    """Add zeros up to a multiple of each size, above 1 the second at least; a copy, if any miss."""
+    sizes = zip(a.shape, multiples, strict=True)
+    missing = [
+        -size % multiple if size > multiple or multiple == 1 else 2 * multiple - size
+        for size, multiple in sizes
+    ]
     return jnp.pad(a, [(0, more) for more in missing]) if any(missing) else a
 
 
