@@ -20,8 +20,8 @@ from moe_ref.grouped._kernel import Kernel
 INTERPRET: Any = None
 
 _NARROW = ("bfloat16", "float16")
-# What the kernels copy: rows by tiles of 8, columns by lines of 64, and two of each at least, since
-# of an array of one tile or line (measured on an H200, JAX 0.11) copies that are larger bring zeros.
+# What the kernels copy: rows by tiles of 8, columns by lines of 64, and two of each at least: larger
+# copies of an array of one tile or line brought zeros on an H200 with JAX 0.11.
 _ROWS, _COLUMNS = 8, 64
 
 
@@ -42,21 +42,23 @@ def _rows(
         )
     from moe_ref.grouped import _mosaic_pipeline, _mosaic_rows
 
-    # 64 more columns than 192 and more strips cost registers; fewer rows, idle tensor cores.
-    tiles = _mosaic_pipeline.Tiles(128, 256, 64, 4 if dtype.itemsize == 2 else 3, 8)
     w = _pad(w, (1, _COLUMNS, _COLUMNS))
-    result = jnp.float32 if x.dtype != w.dtype else dtype
+    terms = _terms(x, w.dtype, precision)
+    result = _sum_dtype(dtype, terms)
+    # Best of what was measured on an H200 at all of 8 to 256 groups of 128 to 2048 rows: tiles of
+    # 64 rows are 7 to 40% slower, strips of 2 or 28 tiles up to 3 and 8%.
+    tiles = _mosaic_pipeline.Tiles(128, 256, 64, 4 if result.itemsize == 2 else 3, 8)
     products = [
         _mosaic_rows.rows(
             _pad(term, (_ROWS, _COLUMNS)),
             w,
             group_sizes,
             transpose=transpose,
-            dtype=jnp.dtype(result),
+            dtype=result,
             tiles=tiles,
             interpret=INTERPRET,
         )
-        for term in _terms(x, w.dtype, precision)
+        for term in terms
     ]
     return sum(products[1:], products[0])[:rows, :columns].astype(dtype)
 
@@ -75,20 +77,24 @@ def _weights(
         return _blocked.KERNEL.weights(x, y, group_sizes, dtype=dtype, precision=precision)
     from moe_ref.grouped import _mosaic_pipeline, _mosaic_weights
 
+    # As above: 128 x 256 is 1 to 9% slower, and 256 x 192 spills registers.
     tiles = _mosaic_pipeline.Tiles(256, 128, 64, 4, 8)
     narrow = min(x.dtype, y.dtype, key=lambda dtype: dtype.itemsize)
-    result = jnp.float32 if x.dtype != y.dtype else dtype
+    pairs = [
+        (left, right)
+        for left in _terms(x, narrow, precision)
+        for right in _terms(y, narrow, precision)
+    ]
     products = [
         _mosaic_weights.weights(
             _pad(left, (_ROWS, _COLUMNS)),
             _pad(right, (_ROWS, _COLUMNS)),
             group_sizes,
-            dtype=jnp.dtype(result),
+            dtype=_sum_dtype(dtype, pairs),
             tiles=tiles,
             interpret=INTERPRET,
         )
-        for left in _terms(x, narrow, precision)
-        for right in _terms(y, narrow, precision)
+        for left, right in pairs
     ]
     return sum(products[1:], products[0])[:, :k, :n].astype(dtype)
 
@@ -121,6 +127,11 @@ def _terms(a: Array, dtype: jnp.dtype, precision: lax.Precision) -> list[Array]:
         terms.append(near.astype(dtype))
         rest = jnp.where(jnp.isfinite(rest), rest - terms[-1].astype(a.dtype), 0)
     return terms
+
+
+def _sum_dtype(dtype: jnp.dtype, terms: list) -> jnp.dtype:
+    """Dtype of a product that is the result, or that is summed with others and then rounded."""
+    return dtype if len(terms) == 1 else jnp.dtype(jnp.float32)
 
 
 def _pad(a: Array, multiples: tuple[int, ...]) -> Array:
