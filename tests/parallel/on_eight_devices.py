@@ -5,12 +5,8 @@ Started by `test_on_devices.py`, or by hand:
 Memory that nothing has written holds NaN, and ids that would be taken for real.
 """
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from moe_ref.layers import MoE
 from moe_ref.parallel import ExpertParallel
 from parallel.cases import (
     EMULATED,

@@ -27,5 +27,11 @@ def run_on(devices: int, file: str, *options: str) -> None:
 
 
 @pytest.mark.slow
-def test_eight_devices():
-    run_on(8, "on_eight_devices.py")
+@pytest.mark.parametrize("file", ["devices", "bounded", "inside"])
+def test_eight_devices(file):
+    run_on(8, f"on_eight_{file}.py")
+
+
+@pytest.mark.thorough
+def test_eight_devices_in_more_ways():
+    run_on(8, "on_eight_devices.py", "-m", "thorough")

@@ -1,6 +1,8 @@
 """The interface of a way to execute the routed experts."""
 
 import abc
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int
@@ -37,6 +39,22 @@ class Execution(eqx.Module):
         Returns:
             The sums in float32 at least, not yet rounded, and which slots were processed.
         """
+
+    def per_token(
+        self, function: Callable[..., Any], parameters: Any, *arrays: Any, **static: Any
+    ) -> Any:
+        """Call a function that treats each token alone, on the devices where the tokens are.
+
+        Args:
+            function: of `parameters`, `arrays` and `static`.
+            parameters: arrays that every token reads.
+            *arrays: trees of arrays with one row a token.
+            **static: hashable.
+
+        Returns:
+            A tree of arrays with one row a token.
+        """
+        return function(parameters, *arrays, **static)
 
     def token_axes(self) -> tuple[str, ...]:
         """Mesh axes that the tokens at hand are divided over, inside `jax.shard_map`.

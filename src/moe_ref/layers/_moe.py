@@ -148,11 +148,11 @@ class MoE(eqx.Module):
         if mask is not None:
             x = jnp.where(mask[:, None], x, jnp.zeros_like(x))
         recorded = routing.experts if isinstance(routing, Routing) else routing
-        result = self.router(
-            router_input, mask=mask, experts=recorded, token_ids=token_ids, dtype=x.dtype
-        )
         if execution is None:
             execution = Capacity() if spec.capacity else Dropless()
+        result = execution.per_token(
+            _route, self.router, router_input, mask, recorded, token_ids, dtype=x.dtype
+        )
         every = jnp.ones((x.shape[0], 1), bool)
         h = x
         if self.latent_in is not None:
@@ -213,6 +213,10 @@ class MoE(eqx.Module):
         if self.shared_gate is None:
             return y
         return y * jax.nn.sigmoid(matmul(x, self.shared_gate[:, None]))
+
+
+def _route(router: Router, x, mask, recorded, token_ids, *, dtype) -> Routing:
+    return router(x, mask=mask, experts=recorded, token_ids=token_ids, dtype=dtype)
 
 
 def _add_zero_experts(routed, kept, h, result: Routing, spec: LayerSpec):

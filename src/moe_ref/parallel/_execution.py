@@ -11,7 +11,6 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
 from moe_ref._errors import require
-from moe_ref._varying import over_axes
 from moe_ref.experts import Experts
 from moe_ref.layers import Execution
 from moe_ref.parallel._layout import Layout
@@ -19,7 +18,7 @@ from moe_ref.parallel._level import Bounded, Transport
 from moe_ref.parallel._overflow import lost_rows
 from moe_ref.parallel._rank import run_rank
 from moe_ref.parallel._settings import Settings, check, check_spec
-from moe_ref.parallel._whole import run_whole
+from moe_ref.parallel._whole import lost_whole, per_token_whole, run_whole
 from moe_ref.spec import LayerSpec
 
 
@@ -127,14 +126,17 @@ class ExpertParallel(Execution):
     ) -> tuple[Float[Array, "tokens d_expert"], Bool[Array, "tokens k"]]:
         """See `Execution`."""
         check_spec(self.settings, spec)
-        inside = self._inside()
-        y, kept = (run_rank if inside else run_whole)(self.settings, x, ids, weights, experts, spec)
-        receive = self.settings.receive
-        if receive is not None and receive.on_overflow == "error":
-            lost = jnp.any(~kept & (ids >= 0) & (ids < spec.router.num_experts))
-            message = f"rows found no place in a receive buffer of factor={receive.factor}"
-            y = eqx.error_if(y, lost, message)
-        return y, kept
+        run = run_rank if self._inside() else run_whole
+        return run(self.settings, x, ids, weights, experts, spec)
+
+    def per_token(
+        self, function: Callable[..., Any], parameters: Any, *arrays: Any, **static: Any
+    ) -> Any:
+        """See `Execution`. XLA by itself would bring all tokens' scores to every device to sort."""
+        if self._inside():
+            return function(parameters, *arrays, **static)
+        fixed = tuple(static.items())
+        return per_token_whole(self.settings, function, fixed, parameters, *arrays)
 
     def token_axes(self) -> tuple[str, ...]:
         """See `Execution`."""
@@ -144,23 +146,12 @@ class ExpertParallel(Execution):
         self, ids: Int[Array, "tokens k"], kept: Bool[Array, "tokens k"], *, spec: LayerSpec
     ) -> Int[Array, "sources destinations"] | None:
         """See `Execution`."""
-        inside, axes = self._inside(), self.settings.layout.tokens
-        sources = 1 if inside else self.settings.token_ranks
-        rows = -(-ids.shape[0] // sources)
-        padding = ((0, sources * rows - ids.shape[0]), (0, 0))
-        ids, kept = jnp.pad(ids, padding, constant_values=-1), jnp.pad(kept, padding)
-        by_source = (sources, rows, ids.shape[1])
-        lost = lost_rows(
-            ids.reshape(by_source),
-            kept.reshape(by_source),
-            ranks=self.settings.ranks,
-            experts=spec.router.num_experts // self.settings.ranks,
-            dedup=self.settings.dedup,
-        )
-        if not inside:
-            return lost
-        here = jnp.arange(self.settings.token_ranks, dtype=jnp.int32) == lax.axis_index(axes)
-        return over_axes(jnp.where(here[:, None], lost, jnp.zeros_like(lost)), axes)
+        settings, num = self.settings, spec.router.num_experts
+        if settings.receive is None:
+            return jnp.zeros((settings.token_ranks, settings.ranks), jnp.int32)
+        if self._inside():
+            return lost_rows(settings, ids, kept, num)
+        return lost_whole(settings, ids, kept, num)
 
     def _inside(self) -> bool:
         """Whether the arrays at hand are those of one rank."""

@@ -19,9 +19,9 @@ OnOverflow = Literal["drop", "error"]
 class Bounded:
     r"""A receive buffer smaller than the worst case: what does not fit is dropped and counted.
 
-    It has $\lceil \mathrm{factor} \cdot \mathrm{fair} \rceil$ rows, at most the worst case. Fair is
-    what a rank gets under uniform routing: `expected_destinations` / ranks of all tokens with
-    dedup, k / ranks of them without.
+    It has $\lceil \mathrm{factor} \cdot \mathrm{fair} \rceil$ rows, at most the worst case, and for
+    `per_source` rounded up to a multiple of the sources. Fair is what a rank gets under uniform
+    routing: `expected_destinations` / ranks of all tokens with dedup, k / ranks of them without.
 
     Args:
         factor: of the fair share.
@@ -119,10 +119,10 @@ def sizes(
     if bounded is None:
         return Sizes(most, ranks * most, None)
     limit = min(ranks * most, max(1, _ceil(bounded.factor * fair)))
-    pair = most if bounded.survivors == "source_order" else min(most, -(-limit // ranks))
-    if transport == "alltoall":
-        limit = ranks * pair
-    return Sizes(pair, limit, bounded.survivors if pair < most or limit < ranks * most else None)
+    if bounded.survivors == "source_order":
+        return Sizes(most, limit, bounded.survivors if limit < ranks * most else None)
+    pair = min(most, -(-limit // ranks))
+    return Sizes(pair, ranks * pair, bounded.survivors if pair < most else None)
 
 
 def fair_rows(

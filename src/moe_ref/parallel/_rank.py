@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -65,10 +66,24 @@ def run_rank(
         sums.append(y)
         slots.append(kept)
     y, kept = jnp.concatenate(sums), jnp.concatenate(slots)
+    if settings.receive is not None and settings.receive.on_overflow == "error":
+        y = _stop(settings, y, jnp.any(~kept & (ids >= 0)))
     if tensor is None:
         return y, kept
     # All devices of the axis have kept the same slots.
     return lax.psum(y, tensor), lax.pmax(kept.astype(jnp.int32), tensor) > 0
+
+
+def _stop(
+    settings: Settings, y: Float[Array, "tokens d_expert"], lost: Bool[Array, ""]
+) -> Float[Array, "tokens d_expert"]:
+    """`y`; an error if any rank has lost a row, on all ranks at once, so that none waits."""
+    assert settings.receive is not None
+    axes = tuple(sorted(jax.typeof(lost).mat.varying))
+    anywhere = lax.pmax(lost.astype(jnp.int32), axes) > 0
+    message = f"rows found no place in a receive buffer of factor={settings.receive.factor}"
+    zero = eqx.error_if(jnp.zeros((), y.dtype), anywhere, message)
+    return jnp.where(zero != 0, jnp.full_like(y, jnp.nan), y)
 
 
 def _bias_once(experts: Experts, tensor: str) -> Experts:
