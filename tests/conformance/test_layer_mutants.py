@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from conformance.mutant_rules import alarms_on_smaller_inputs
-from moe_ref import conformance
+from moe_ref import conformance, oracle
 from moe_ref.conformance._case import leaves
 from moe_ref.conformance._run import inputs
 from moe_ref.conformance.mutants._layer import CORRECT, MUTANTS
+from moe_ref.conformance.mutants._layer_correct import NarrowEverywhere
+from moe_ref.conformance.suite._data_layer import SPECS, audible, every_expert_counts, with_experts
 
 # Of the one that the others differ from in little.
 SEEDS = {"layer, ByExpert": (0, 1, 2)}
@@ -113,3 +115,22 @@ def test_one_dtype_is_given_all_kinds_of_layers():
     for dtypes in (("float32",), ("bfloat16",), ("float16", "float32")):
         cases = inputs(plain(dtypes=dtypes), check, "smoke", 0)
         assert [case.dtype for case in cases].count(dtypes[0]) == 7
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_no_expert_is_lost_in_narrow_sums(name):
+    """Not at seed 53 either, where one of the first layer drawn for nemotron-h is."""
+    numerics = NarrowEverywhere.declared["numerics"]["bfloat16"]
+    for seed in (0, 1, 53):
+        case = audible(np.random.default_rng(seed), name, SPECS[name], "bfloat16")
+        layer, choices = case.arrays["layer"], case.spec.router.num_choices
+        truth = oracle.layer(case.arrays["x"], layer, case.spec, numerics=numerics)
+        assert not (truth.deaf_experts(choices) == 1).any()
+
+
+def test_an_expert_that_adds_next_to_nothing_does_not_count():
+    case = audible(np.random.default_rng(0), "", SPECS["mixtral-8x7b"], "float32")
+    assert every_expert_counts(case)
+    w = case.arrays["layer"]["experts"]["w_out"].copy()
+    w[3] /= 1000
+    assert not every_expert_counts(case.replace(layer=with_experts(case, w_out=w)))

@@ -13,10 +13,10 @@ from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
 from moe_ref.conformance.suite import _dispatch_combine_cases as exchanges
 from moe_ref.conformance.suite import _plan_cases as plans
+from moe_ref.conformance.suite._data_layer import drawn
 from moe_ref.conformance.suite._dispatch_combine_values import judge_y as judge_exchange
 from moe_ref.conformance.suite._grouped_cases import based, with_cotangent
 from moe_ref.conformance.suite._grouped_values import judge_rows
-from moe_ref.conformance.suite._layer_gradients import one
 from moe_ref.conformance.suite._layer_judge import judge_layer
 from moe_ref.conformance.suite._losses_gradients import rules as loss_rules
 from moe_ref.conformance.suite._losses_judge import judge_losses
@@ -38,6 +38,11 @@ def _exchanged(rng, dtype, budget):
     for label, options in plans.ROUTINGS.items():
         ids = exchanges.spread(rng, **options)
         yield exchanges.exchange_case(rng, label, dtype, ids, cotangent=True)
+
+
+def _layers(rng, dtype, budget):
+    names = ["mixtral-8x7b", "deepseek-v3"]
+    yield from drawn(rng, names, dtype, budget, once=names[1:], heard=True)
 
 
 def _judge_plan(case: Case, outputs: Outputs) -> Judgement:
@@ -63,7 +68,7 @@ CHECKS = (
     _check("RTE-29", "route", route_rules, judge_route, "top_k(s + b); w of s[ids]"),
     _check("LOS-24", "losses", loss_rules, judge_losses, "both losses, from the call of their vjp"),
     _check("PLN-49", "plan", _planned, _judge_plan, "rows = x[t]; y[t] = sum_j w[t,j] rows"),
-    _check("LAY-36", "layer", one, judge_layer, "y = sum_j w_j expert_j(x) + shared(x)"),
+    _check("LAY-36", "layer", _layers, judge_layer, "y = sum_j w_j expert_j(x) + shared(x)"),
     _check(
         "EXC-62",
         "dispatch_combine",

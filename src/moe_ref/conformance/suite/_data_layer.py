@@ -101,8 +101,16 @@ def layer_case(rng, label: str, spec: LayerSpec, dtype: str, *, tokens: int = TO
     return Case(label=label, spec=spec, arrays=arrays)
 
 
-def drawn(rng, names: Iterable[str], dtype: str, budget: Budget, *, once: Collection[str] = ()):
-    """A case of each of some `SPECS`, clear and audible.
+def drawn(
+    rng,
+    names: Iterable[str],
+    dtype: str,
+    budget: Budget,
+    *,
+    once: Collection[str] = (),
+    heard: bool = False,
+):
+    """A case of each of some `SPECS`, no token's choice left to rounding.
 
     Args:
         rng: draws the numbers.
@@ -110,9 +118,13 @@ def drawn(rng, names: Iterable[str], dtype: str, budget: Budget, *, once: Collec
         dtype: of the tokens and parameters.
         budget: of the suite.
         once: those of `names` that are tried in one dtype at smoke.
+        heard: every expert counts, for a judge that asks for it; this takes longer.
     """
     for name in names:
-        case = audible(rng, name, SPECS[name], dtype)
+        if heard:
+            case = audible(rng, name, SPECS[name], dtype)
+        else:
+            case = clear(rng, layer_case(rng, name, SPECS[name], dtype))
         yield dataclasses.replace(case, once=name in once and budget == "smoke")
 
 
@@ -124,12 +136,13 @@ def audible(rng, label: str, spec: LayerSpec, dtype: str, *, tokens: int = TOKEN
     """
     for _ in range(100):
         case = clear(rng, layer_case(rng, label, spec, dtype, tokens=tokens))
-        if _all_count(case):
+        if every_expert_counts(case):
             break
     return case
 
 
-def _all_count(case: Case) -> bool:
+def every_expert_counts(case: Case) -> bool:
+    """Whether what each visited expert adds to some token is no small part of its output."""
     truth = oracle.layer(case.arrays["x"], case.arrays["layer"], case.spec)
     largest = np.abs(truth.value).max(axis=1)[:, None]
     counts = np.abs(truth.contributions).max(axis=2) >= _AUDIBLE * largest
