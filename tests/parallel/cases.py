@@ -123,7 +123,7 @@ def judge(execution, spec: LayerSpec, draw, tokens=TOKENS, dtype="float32", nan=
     layer, x, cotangent, ids, truth, pulled = truth_of(spec, draw, tokens, dtype, nan)
     result = replay(layer, x, cotangent, ids, execution)
     verdict(truth, pulled, result, draw.__name__)
-    load = np.bincount(np.asarray(ids)[np.asarray(ids) >= 0], minlength=E)
+    load = np.bincount(np.asarray(ids)[np.asarray(ids) >= 0], minlength=spec.router.num_experts)
     np.testing.assert_array_equal(result[1].load, load)
     np.testing.assert_array_equal(result[1].kept, load)
     assert not np.asarray(result[1].overflow).any()

@@ -28,7 +28,7 @@ WAYS = {
 def execution(name: str):
     sizes, axes, options = WAYS[name]
     mesh = mesh_of(**sizes)
-    return mesh, ExpertParallel(mesh, axes, **options)
+    return mesh, ExpertParallel(mesh, axes, implementation="loop", **options)
 
 
 @compiled
@@ -55,7 +55,9 @@ def inside(way, mesh, layer, x, cotangent, ids):
     )(moving, x, cotangent, ids)
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize(
+    "name", [pytest.param("rounds", marks=pytest.mark.thorough), "nodes, ragged", "data and tensor"]
+)
 def test_gradients_of_a_rank_are_the_dense_ones(name):
     mesh, way = execution(name)
     layer, x, cotangent, ids, truth, pulled = truth_of(FULL, zipf, TOKENS, "float32", None)

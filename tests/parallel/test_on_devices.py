@@ -35,3 +35,23 @@ def test_eight_devices(file):
 @pytest.mark.thorough
 def test_eight_devices_in_more_ways():
     run_on(8, "on_eight_devices.py", "-m", "thorough")
+
+
+@pytest.mark.slow
+def test_programs_for_many_devices():
+    run_on(256, "on_many_devices.py")
+
+
+@pytest.mark.thorough
+def test_more_programs_for_many_devices():
+    run_on(256, "on_many_devices.py", "-m", "thorough")
+
+
+@pytest.mark.thorough
+def test_sixty_four_devices():
+    run_on(64, "on_sixty_four_devices.py")
+
+
+@pytest.mark.thorough
+def test_a_thousand_devices():
+    run_on(1024, "on_a_thousand_devices.py")

@@ -2,6 +2,9 @@
 
 from moe_ref.parallel._emulate import emulate_ragged_all_to_all as emulate_ragged_all_to_all
 from moe_ref.parallel._execution import ExpertParallel as ExpertParallel
+from moe_ref.parallel._hlo import Collective as Collective
+from moe_ref.parallel._hlo import bytes_by_axis as bytes_by_axis
+from moe_ref.parallel._hlo import collectives as collectives
 from moe_ref.parallel._level import Bounded as Bounded
 from moe_ref.parallel._pieces import Dispatched as Dispatched
 from moe_ref.parallel._pieces import combine as combine
