@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import moe_ref
+from moe_ref.cli._bench import bench
 from moe_ref.cli._check import check, list_checks
 from moe_ref.cli._guard import Guarded
 from moe_ref.cli._inspect import inspect
@@ -42,6 +43,7 @@ app.command("mutants")(mutants)
 app.command("vectors")(vectors)
 app.command("verify")(verify)
 app.command("inspect")(inspect)
+app.command("bench")(bench)
 
 
 def main() -> None:
