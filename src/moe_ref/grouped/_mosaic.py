@@ -20,8 +20,8 @@ from moe_ref.grouped._kernel import Kernel
 INTERPRET: Any = None
 
 _NARROW = ("bfloat16", "float16")
-# What the kernels copy: rows by tiles of 8, columns by lines of 64, and two of each at least: larger
-# copies of an array of one tile or line brought zeros on an H200 with JAX 0.11.
+# What the kernels copy: rows by tiles of 8, columns by lines of 64, and two of each at least.
+# Larger copies of an array of one tile or line brought zeros on an H200 with JAX 0.11.
 _ROWS, _COLUMNS = 8, 64
 
 
