@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
+from jax.sharding import PartitionSpec as P
 
 from grouped.reference import assert_correct, expected, normal, run
 from moe_ref.grouped import _mosaic, grouped_matmul
@@ -111,6 +112,28 @@ def test_lowers_for_cuda_at_real_sizes(monkeypatch, rows, experts, k, n, out_dty
         shape((rows, k)), shape((experts, k, n)), sizes
     )
     assert "mosaic_gpu" in traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
+def test_results_in_shard_map_vary_over_the_axes_that_operands_vary_over(monkeypatch):
+    monkeypatch.setattr(_mosaic, "INTERPRET", None)
+    monkeypatch.setattr(_mosaic, "hopper", lambda: True)
+    mesh = jax.make_mesh((1,), ("expert",), axis_types=(jax.sharding.AxisType.Auto,))
+    seen = []
+
+    def local(x, w, sizes):
+        def matmul(x, w):
+            return grouped_matmul(x, w, sizes, implementation="mosaic", out_dtype="float32")
+
+        y, pull = jax.vjp(matmul, x, w)
+        results = (y, *pull(y))
+        seen.extend(jax.typeof(a).mat.varying for a in results)
+        return results
+
+    shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)
+    sharded = jax.shard_map(local, mesh=mesh, in_specs=P("expert"), out_specs=P("expert"))
+    sizes = jax.ShapeDtypeStruct((2,), jnp.int32)
+    jax.jit(sharded).trace(shape((64, 128)), shape((2, 128, 128)), sizes)
+    assert seen == [{"expert"}] * 3
 
 
 def test_elsewhere_it_is_refused_by_name(monkeypatch):

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int32, Integer
 
 from moe_ref._errors import require
 from moe_ref._typing import checked
+from moe_ref._varying import vary_together
 from moe_ref.grouped._groups import as_int32, check_group_sizes
 from moe_ref.grouped._registry import KERNELS, resolve
 
@@ -105,7 +106,7 @@ def grouped_matmul(
         precision=_precision(precision),
     )
     sizes = as_int32(group_sizes, rows)
-    return _rows(static, *_vary_together(x, w, sizes))
+    return _rows(static, *vary_together(x, w, sizes))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -179,21 +180,8 @@ def _run(static: _Static, product: str, a: Array, b: Array, group_sizes: Array) 
     def one(a, b, group_sizes):
         return function(a, b, group_sizes, dtype=static.dtype, precision=static.precision)
 
-    return one(a, b, group_sizes)
-
-
-def _vary_together(*arrays: Array) -> tuple[Array, ...]:
-    """Inside `jax.shard_map`, mark all as varying over the mesh axes that any varies over.
-
-    Loop carries need it, and the gradient of a replicated operand is summed over those axes.
-    """
-    axes = frozenset().union(*(jax.typeof(a).mat.varying for a in arrays))
-    return tuple(
-        lax.pcast(a, missing, to="varying")
-        if (missing := tuple(axes - jax.typeof(a).mat.varying))
-        else a
-        for a in arrays
-    )
+    # Kernels of Pallas lose the mesh axes that their operands vary over.
+    return vary_together(one(a, b, group_sizes), a, b, group_sizes)[0]
 
 
 def _result_dtype(out_dtype: Any) -> jnp.dtype:
