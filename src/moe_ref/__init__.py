@@ -6,6 +6,7 @@ from moe_ref import experts as experts
 from moe_ref import grouped as grouped
 from moe_ref import layers as layers
 from moe_ref import models as models
+from moe_ref import mx as mx
 from moe_ref import oracle as oracle
 from moe_ref import parallel as parallel
 from moe_ref import routing as routing

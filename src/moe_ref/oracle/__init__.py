@@ -18,6 +18,9 @@ from moe_ref.oracle._losses import LossesResult as LossesResult
 from moe_ref.oracle._losses import expert_load as expert_load
 from moe_ref.oracle._losses import losses as losses
 from moe_ref.oracle._losses_vjp import losses_vjp as losses_vjp
+from moe_ref.oracle._mx import QuantizeResult as QuantizeResult
+from moe_ref.oracle._mx import dequantize as dequantize
+from moe_ref.oracle._mx import quantize as quantize
 from moe_ref.oracle._permutation import Permutation as Permutation
 from moe_ref.oracle._permutation import Traffic as Traffic
 from moe_ref.oracle._permutation import permutation as permutation

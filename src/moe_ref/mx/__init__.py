@@ -1,0 +1,17 @@
+"""MX formats: blocks of narrow numbers that share a scale, exact to the bit.
+
+| file | what it holds |
+|---|---|
+| `_format.py` | the element formats and their constants |
+| `_bits.py` | float patterns to codes and back, in integers |
+| `_scale.py` | the scale rules |
+| `_quantized.py` | the result: codes, scales and what they mean |
+| `_blocks.py` | arrays cut into blocks along named axes |
+| `_quantize.py` | the public operation and its inverse |
+"""
+
+from moe_ref.mx._format import formats as formats
+from moe_ref.mx._quantize import dequantize as dequantize
+from moe_ref.mx._quantize import quantize as quantize
+from moe_ref.mx._quantized import Quantized as Quantized
+from moe_ref.mx._scale import rules as rules
