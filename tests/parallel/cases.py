@@ -118,19 +118,14 @@ def replay(layer, x, cotangent, ids, execution):
     return pull(lambda m, x: m(x, routing=ids, execution=execution), layer, x, cotangent)
 
 
-def judge(execution, spec: LayerSpec, draw, tokens=TOKENS, dtype="float32", nan=None):
+def judge(execution, spec, draw, tokens=TOKENS, dtype="float32", nan=None, placed=False):
     """Output, weights and every gradient against the oracle's bound; loads by equality."""
     layer, x, cotangent, ids, truth, pulled = truth_of(spec, draw, tokens, dtype, nan)
+    if placed:
+        layer = jax.device_put(layer, execution.shardings(layer))
     result = replay(layer, x, cotangent, ids, execution)
     verdict(truth, pulled, result, draw.__name__)
     load = np.bincount(np.asarray(ids)[np.asarray(ids) >= 0], minlength=spec.router.num_experts)
     np.testing.assert_array_equal(result[1].load, load)
     np.testing.assert_array_equal(result[1].kept, load)
     assert not np.asarray(result[1].overflow).any()
-
-
-def partition(layer: MoE, axes) -> MoE:
-    """How the parameters are divided: experts over `axes`, everything else everywhere."""
-    specs = jax.tree.map(lambda _: jax.P(), layer)
-    experts = jax.tree.map(lambda _: jax.P(axes), layer.experts)
-    return eqx.tree_at(lambda m: m.experts, specs, experts)

@@ -9,7 +9,7 @@ from jax.sharding import NamedSharding
 from moe_ref.layers import MoE
 from moe_ref.parallel import ExpertParallel, bytes_by_axis, collectives
 from moe_ref.spec import preset
-from parallel.cases import mesh_of, partition
+from parallel.cases import mesh_of
 
 # DeepSeek-V3's router and shapes but for the widths, and enough experts for every device.
 SPEC = preset("deepseek-v3").replace(d_model=64, d_hidden=32, shared_d_hidden=32, num_experts=1024)
@@ -21,12 +21,12 @@ def compiled(gradient: bool):
     axes = ("node", "gpu")
     way = ExpertParallel(mesh, axes, transport="alltoall")
 
-    def of(shape, spec):
-        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
-
     made = jax.eval_shape(lambda: MoE(SPEC, key=jax.random.key(0)))
-    layer = jax.tree.map(lambda a, spec: of(a.shape, spec), made, partition(made, axes))
-    x = of((TOKENS, SPEC.d_model), jax.P(axes))
+    layer = jax.tree.map(
+        lambda a, to: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=to), made, way.shardings(made)
+    )
+    tokens = NamedSharding(mesh, jax.P(axes))
+    x = jax.ShapeDtypeStruct((TOKENS, SPEC.d_model), jnp.float32, sharding=tokens)
 
     def run(layer, x):
         y, aux = layer(x, execution=way)

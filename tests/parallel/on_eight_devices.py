@@ -68,7 +68,7 @@ def test_with_data_and_tensor_parallelism(options):
     cube = {"data": ("data",), "tensor": "tensor", "implementation": "loop"} | options
     way = ExpertParallel(mesh_of(**CUBE), "expert", **cube)
     for draw in ROUTINGS:
-        judge(way, FULL, draw)
+        judge(way, FULL, draw, placed=True)
 
 
 @pytest.mark.parametrize("site", ["hidden", pytest.param("input", marks=pytest.mark.thorough)])

@@ -10,7 +10,7 @@ from jax import lax
 from moe_ref import oracle
 from moe_ref.parallel import ExpertParallel
 from moe_ref.routing import update_selection_bias
-from parallel.cases import EMULATED, FULL, E, made, mesh_of, partition, poisoned, truth_of, zipf
+from parallel.cases import EMULATED, FULL, E, made, mesh_of, poisoned, truth_of, zipf
 from properties.judge import assert_within, compiled, named, random_layer, verdict
 
 pytestmark = pytest.mark.usefixtures(poisoned.__name__)
@@ -31,12 +31,16 @@ def execution(name: str):
     return mesh, ExpertParallel(mesh, axes, implementation="loop", **options)
 
 
+def specs_of(way, layer):
+    return jax.tree.map(lambda sharding: sharding.spec, way.shardings(layer))
+
+
 @compiled
 def inside(way, mesh, layer, x, cotangent, ids):
     """Value and gradients, both taken by one rank."""
-    tokens, axes = jax.P(way.settings.layout.tokens), way.settings.layout.axes
+    tokens = jax.P(way.settings.layout.tokens)
     moving, fixed = eqx.partition(layer, eqx.is_inexact_array)
-    specs = eqx.filter(partition(layer, axes), jax.tree.map(lambda _: True, moving))
+    specs = specs_of(way, moving)
 
     def rank(moving, x, cotangent, ids):
         def run(moving, x):
@@ -97,7 +101,7 @@ def test_losses_and_bias_updates_are_of_all_ranks():
     run = jax.shard_map(
         rank,
         mesh=mesh,
-        in_specs=(partition(layer, ("node", "gpu")), tokens, tokens),
+        in_specs=(specs_of(way, layer), tokens, tokens),
         out_specs=(whole, tokens, tokens, whole, whole, whole),
     )
     both, dx, ids, load, bias, alone = jax.jit(run)(layer, x, mask)

@@ -12,3 +12,4 @@ from moe_ref.parallel._pieces import dispatch as dispatch
 from moe_ref.parallel._plan import ExchangePlan as ExchangePlan
 from moe_ref.parallel._plan import exchange_plan as exchange_plan
 from moe_ref.parallel._plan import expected_destinations as expected_destinations
+from moe_ref.parallel._time_limit import time_limit as time_limit

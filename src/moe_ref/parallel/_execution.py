@@ -12,8 +12,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from moe_ref._errors import require
 from moe_ref.experts import Experts
-from moe_ref.layers import Execution
-from moe_ref.parallel._layout import Layout
+from moe_ref.layers import Execution, MoE
+from moe_ref.parallel._layout import Layout, layer_shardings
 from moe_ref.parallel._level import Bounded, Transport
 from moe_ref.parallel._overflow import lost_rows
 from moe_ref.parallel._rank import run_rank
@@ -128,6 +128,32 @@ class ExpertParallel(Execution):
         check_spec(self.settings, spec)
         run = run_rank if self._inside() else run_whole
         return run(self.settings, x, ids, weights, experts, spec)
+
+    def shardings(self, layer: MoE) -> MoE:
+        """Where the parameters of a whole layer belong.
+
+        Args:
+            layer: with arrays, or with `jax.ShapeDtypeStruct` in their place.
+
+        Returns:
+            A `NamedSharding` for each, as `jax.device_put` and `jax.jit` take them: routed experts
+            on their ranks, hidden widths divided over the tensor axis, the rest everywhere. For
+            `jax.shard_map` without a tensor axis, their `spec` is what `in_specs` needs.
+
+        Example:
+            ```python
+            import jax
+            from moe_ref import layers, parallel, spec
+
+            mesh = jax.make_mesh((1,), ("expert",), axis_types=(jax.sharding.AxisType.Auto,))
+            experts = parallel.ExpertParallel(mesh)
+            small = spec.preset("mixtral-8x7b").replace(d_model=16, d_hidden=8)
+            layer = layers.MoE(small, key=jax.random.key(0))
+            layer = jax.device_put(layer, experts.shardings(layer))
+            assert layer.experts.w_in.sharding.spec[0] == ("expert",)
+            ```
+        """
+        return layer_shardings(self.settings.mesh, self.settings.layout, layer)
 
     def per_token(
         self, function: Callable[..., Any], parameters: Any, *arrays: Any, **static: Any

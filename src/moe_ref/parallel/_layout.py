@@ -3,10 +3,11 @@
 from typing import NamedTuple
 
 import jax
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AxisType, Mesh, NamedSharding
 
 from moe_ref._errors import require
 from moe_ref.experts import Experts
+from moe_ref.layers import MoE
 from moe_ref.spec import ExpertSpec
 
 
@@ -74,3 +75,21 @@ def partition(name: str, layout: Layout) -> jax.P:
         "b_in": jax.P(experts, None, tensor),
         "b_out": jax.P(experts, None),
     }[name]
+
+
+def layer_shardings(mesh: Mesh, layout: Layout, layer: MoE) -> MoE:
+    """Shardings of a whole layer; a hidden width that the tensor axis does not divide is whole."""
+    hidden = {"w_in": -1, "w_out": -2, "b_in": -1}
+
+    def place(path, leaf) -> NamedSharding:
+        part, name = (getattr(key, "name", "") for key in (path[0], path[-1]))
+        spec: list = [None] * leaf.ndim
+        if part == "experts":
+            spec[0] = layout.axes
+        axis = hidden.get(name) if part in ("experts", "shared") else None
+        if axis is not None and layout.tensor is not None:
+            divides = leaf.shape[axis] % mesh.shape[layout.tensor] == 0
+            spec[axis] = layout.tensor if divides else None
+        return NamedSharding(mesh, jax.P(*spec))
+
+    return jax.tree_util.tree_map_with_path(place, layer)
