@@ -32,7 +32,7 @@ def leaving(sent: jax.Array, own: np.ndarray, tokens: int) -> float:
      (GROUPS, 64, 7.87, 7.39)],
 )  # fmt: skip
 def test_rows_a_token_sends(spec, ranks, copies, rows):
-    tokens = 16384
+    tokens = 8192
     ids = drawn(spec, ranks, tokens // ranks)
     node = 8 if ranks == 64 else None
     plan = parallel.exchange_plan(ids, num_experts=E, ranks_per_node=node)
@@ -47,7 +47,7 @@ def test_rows_a_token_sends(spec, ranks, copies, rows):
 
 @pytest.mark.parametrize("ranks", [8, 64])
 def test_uniform_rows_are_the_analytic_mean(ranks):
-    tokens = 16384
+    tokens = 8192
     plan = parallel.exchange_plan(drawn(UNIFORM, ranks, tokens // ranks), num_experts=E)
     visited = np.asarray(plan.destination >= 0).sum(axis=2)
     mean = parallel.expected_destinations(num_experts=E, k=K, ranks=ranks)

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from moe_ref import parallel
 from moe_ref.conformance._implementation import Implementation
 
-
 WAYS: dict[str, dict[str, Any]] = {
     "allgather": {"transport": "allgather"},
     "alltoall": {"transport": "alltoall"},

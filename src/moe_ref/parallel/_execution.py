@@ -150,7 +150,7 @@ class ExpertParallel(Execution):
             small = spec.preset("mixtral-8x7b").replace(d_model=16, d_hidden=8)
             layer = layers.MoE(small, key=jax.random.key(0))
             layer = jax.device_put(layer, experts.shardings(layer))
-            assert layer.experts.w_in.sharding.spec[0] == ("expert",)
+            assert layer.experts.w_in.sharding == experts.shardings(layer).experts.w_in
             ```
         """
         return layer_shardings(self.settings.mesh, self.settings.layout, layer)
