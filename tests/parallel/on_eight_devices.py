@@ -5,8 +5,11 @@ Started by `test_on_devices.py`, or by hand:
 Memory that nothing has written holds NaN, and ids that would be taken for real.
 """
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+from moe_ref.layers import MoE
 from moe_ref.parallel import ExpertParallel
 from parallel.cases import (
     EMULATED,
@@ -96,3 +99,20 @@ def test_nan_reaches_what_depends_on_it():
     way = execution("nodes, rounds")
     judge(way, PLAIN, zipf, nan="token")
     judge(way, PLAIN, zipf, nan="expert")
+
+
+def test_sizes_that_do_not_divide():
+    x = jax.ShapeDtypeStruct((8, PLAIN.d_model), jnp.float32)
+
+    def shape(way, **changes):
+        layer = jax.eval_shape(lambda: MoE(PLAIN.replace(**changes), key=jax.random.key(0)))
+        return jax.eval_shape(lambda layer, x: layer(x, execution=way)[0], layer, x)
+
+    message = r"`axes` must be of a size that divides num_experts=12; got \{'node': 2, 'gpu': 4\}"
+    with pytest.raises(ValueError, match=message):
+        shape(execution("nodes, rounds"), num_experts=12)
+    cube = ExpertParallel(mesh_of(**CUBE), "expert", tensor="tensor")
+    message = r"`tensor` must be of a size that divides d_hidden=5; got \{'tensor': 2\}"
+    with pytest.raises(ValueError, match=message):
+        shape(cube, d_hidden=5)
+    assert shape(cube).shape == x.shape

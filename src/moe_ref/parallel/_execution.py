@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
 from moe_ref._errors import require
+from moe_ref._typing import checked
 from moe_ref.experts import Experts
 from moe_ref.layers import Execution, MoE
 from moe_ref.parallel._layout import Layout, layer_shardings
@@ -80,6 +81,7 @@ class ExpertParallel(Execution):
 
     settings: Settings = eqx.field(static=True)
 
+    @checked
     def __init__(
         self,
         mesh: Mesh,

@@ -34,7 +34,7 @@ class Bounded:
         ValueError: a field that is no positive factor or no such name.
     """
 
-    factor: float
+    factor: float | int
     survivors: Survivors = "per_source"
     on_overflow: OnOverflow = "drop"
 
