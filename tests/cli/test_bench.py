@@ -13,6 +13,12 @@ def test_outside_a_checkout_it_is_wrong_use(moe_ref_command, monkeypatch, tmp_pa
     assert str(tmp_path) in result.stderr
 
 
+def test_an_unknown_name_is_wrong_use(moe_ref_command):
+    result = moe_ref_command("bench", "groped")
+    assert result.exit_code == 2
+    assert "`NAME` must be one of grouped, layer" in result.stderr
+
+
 def test_in_a_checkout_it_runs_the_benchmarks_in_huge_pages(moe_ref_command, monkeypatch, tmp_path):
     calls = []
 

@@ -13,6 +13,7 @@ import pytest
 from grouped.reference import assert_correct, expected, integers, normal, run
 from moe_ref import grouped
 from moe_ref.grouped import grouped_matmul
+from moe_ref.grouped._groups import offsets
 
 IMPLEMENTATIONS = grouped.implementations()
 DTYPES = [np.float64, np.float32, ml_dtypes.bfloat16, np.float16]
@@ -182,3 +183,12 @@ def test_bug_31_shapes_past_the_range_of_int32(implementation):
 
     dx, dw = jax.eval_shape(jax.grad(loss, argnums=(0, 1)), x, w, sizes)
     assert (dx.shape, dw.shape) == (x.shape, w.shape)
+
+
+def test_groups_end_at_the_last_row_where_sizes_wrap():
+    rows = 2**23
+    starts, ends = offsets(jnp.full(256, rows, jnp.int32), rows)
+    assert starts.tolist() == [0] + [rows] * 255
+    assert ends.tolist() == [rows] * 256
+    _, ends = offsets(jnp.full(256, 2**15, jnp.int32), rows)
+    assert ends.tolist() == [2**15 * e for e in range(1, 257)]

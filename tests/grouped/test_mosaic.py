@@ -10,7 +10,7 @@ import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.sharding import PartitionSpec as P
 
-from grouped.reference import assert_correct, expected, normal, run
+from grouped.reference import Bounded, assert_correct, assert_within, expected, normal, run
 from moe_ref.grouped import _mosaic, grouped_matmul
 from moe_ref.grouped._mosaic_rows import schedule
 
@@ -55,21 +55,84 @@ def test_within_the_bound_and_contained(rows, sizes, k, n):
 
 
 @interpreted
-def test_a_cotangent_that_was_not_rounded_counts_in_full():
-    x, w, _ = poisoned(72, [40, 25], 64, 64, BF16)
+def test_a_nan_reaches_its_row_and_its_group_alone():
+    sizes = [33, 30, 64]
+    x, w, cotangent = normal(136, 3, 64, 64, np.float16)
+    x[40], cotangent[40] = np.nan, np.nan
+    results = run(x, w, sizes, cotangent, implementation="mosaic")
+    kept = np.arange(136) != 40
+    clean = [np.where(kept[:, None], a, np.zeros_like(a)) for a in (x, cotangent)]
+    y, dx, dw = expected(clean[0], w, sizes, clean[1])
+    for rows, wanted in ((results.y, y), (results.dx, dx)):
+        assert np.isnan(rows[40]).all()
+        assert_within(rows[kept], Bounded(wanted.value[kept], wanted.bound[kept]))
+    assert np.isnan(results.dw[1]).all()
+    assert_within(results.dw[[0, 2]], Bounded(dw.value[[0, 2]], dw.bound[[0, 2]]))
+
+
+def unrounded(precision):
+    """A cotangent of float32 beside operands of bfloat16, and the gradients."""
+    x, w, _ = normal(72, 2, 64, 64, BF16)
     cotangent = np.random.default_rng(1).standard_normal((72, 64)).astype(np.float32)
-    results = run(x, w, [40, 25], cotangent, implementation="mosaic", out_dtype=np.float32)
-    clean = np.where(np.isnan(x), np.zeros_like(x), x)
-    assert_correct(results, expected(clean, w, [40, 25], cotangent, out_dtype=np.float32))
+    w[0, 3, 5], cotangent[7] = np.inf, 1 / 3
+
+    def matmul(x, w):
+        return grouped_matmul(
+            x,
+            w,
+            jnp.array([40, 25]),
+            implementation="mosaic",
+            out_dtype="float32",
+            precision=precision,
+        )
+
+    pull = jax.vjp(matmul, jnp.asarray(x), jnp.asarray(w))[1]
+    return cotangent, *(np.asarray(a) for a in pull(jnp.asarray(cotangent)))
 
 
+# Infinity times zero, in the interpreter's own matmul.
+times_zero = pytest.mark.filterwarnings("ignore:invalid value encountered in matmul")
+
+
+@interpreted
+@times_zero
+def test_a_cotangent_that_was_not_rounded_counts_in_full():
+    cotangent, dx, dw = unrounded("highest")
+    x, w, _ = normal(72, 2, 64, 64, BF16)
+    *_, wanted = expected(x, w, [40, 25], cotangent, out_dtype=np.float32)
+    assert_within(dw, wanted)
+    assert dx[7, 3] == np.inf  # and not NaN, as the terms alone would make it
+
+
+@interpreted
+@times_zero
+def test_at_default_precision_the_cotangent_is_rounded():
+    cotangent, _, dw = unrounded("default")
+    x, w, _ = normal(72, 2, 64, 64, BF16)
+    rounded = cotangent.astype(BF16).astype(np.float32)
+    assert_within(dw, expected(x, w, [40, 25], rounded, out_dtype=np.float32)[2])
+
+
+@pytest.mark.parametrize("jitted", [False, True])
 @pytest.mark.parametrize("value", [1 / 3, -3.3e38, 3.4e38, 1e-30, np.inf, np.nan, 0.0])
-def test_terms_sum_to_the_number(value):
+def test_terms_sum_to_the_number(value, jitted):
+    def terms(number):
+        return _mosaic._terms(number, jnp.dtype(BF16), jax.lax.Precision.HIGHEST)
+
     number = jnp.float32(value)
-    terms = _mosaic._terms(number, jnp.dtype(BF16), jax.lax.Precision.HIGHEST)
-    assert len(terms) == 3
-    total = np.sum([np.asarray(term, np.float64) for term in terms])
+    found = (jax.jit(terms) if jitted else terms)(number)
+    assert len(found) == 3
+    total = np.sum([np.asarray(term, np.float64) for term in found])
     np.testing.assert_array_equal(total, np.float64(number))
+
+
+def test_terms_are_not_conversions_that_a_compiler_takes_away():
+    def terms(number):
+        return _mosaic._terms(number, jnp.dtype(BF16), jax.lax.Precision.HIGHEST)
+
+    equations = jax.make_jaxpr(terms)(jnp.ones((), jnp.float32)).jaxpr.eqns
+    assert [e.primitive.name for e in equations].count("reduce_precision") == 3
+    assert not any(str(v.aval.dtype) == "bfloat16" for e in equations for v in e.invars)
 
 
 @pytest.mark.parametrize("height", [64, 128])
@@ -111,7 +174,9 @@ def test_lowers_for_cuda_at_real_sizes(monkeypatch, rows, experts, k, n, out_dty
     traced = jax.jit(jax.value_and_grad(loss, argnums=(0, 1))).trace(
         shape((rows, k)), shape((experts, k, n)), sizes
     )
-    assert "mosaic_gpu" in traced.lower(lowering_platforms=("cuda",)).as_text()
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    # Rounded once: value, dx and dw. A float32 cotangent has three terms in dx and in dw.
+    assert text.count("@mosaic_gpu") == {"bfloat16": 3, "float32": 7}[out_dtype]
 
 
 def test_results_in_shard_map_vary_over_the_axes_that_operands_vary_over(monkeypatch):

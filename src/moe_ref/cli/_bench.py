@@ -10,6 +10,8 @@ import typer
 
 from moe_ref.cli._guard import FAILED, WrongUseError, require_place
 
+NAMES = ("grouped", "layer", "sensitivity", "gpu")
+
 
 def bench(
     names: Annotated[
@@ -24,13 +26,15 @@ def bench(
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the numbers there.")
     ] = None,
 ) -> None:
-    """Measure moe_ref beside its peers, in a checkout of its repository; needs torch."""
+    """Measure moe_ref beside the peers that are installed, in a checkout of its repository."""
     require_place(json, "--json")
     if not Path("benchmarks", "gpu_shapes.py").is_file():
         raise WrongUseError(
             "`moe-ref bench` must be run in a checkout of moe_ref, where `benchmarks` is; "
             f"got {Path.cwd()}."
         )
+    if unknown := sorted(set(names or []) - set(NAMES)):
+        raise WrongUseError(f"`NAME` must be one of {', '.join(NAMES)}; got {', '.join(unknown)}.")
     command = [sys.executable, "-m", "benchmarks", *(names or [])]
     environment = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"} | os.environ
     if json is not None:

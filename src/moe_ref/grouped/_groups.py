@@ -14,8 +14,18 @@ from moe_ref._typing import checked
 def offsets(
     group_sizes: Int32[Array, " experts"], rows: int
 ) -> tuple[Int32[Array, " experts"], Int32[Array, " experts"]]:
-    """First row of each group, and the row after its last; never outside [0, rows]."""
-    ends = jnp.clip(jnp.cumsum(group_sizes, dtype=jnp.int32), 0, rows)
+    """First row of each group, and the row after its last, for sizes in [0, rows].
+
+    Where sizes sum to more than `rows`, groups end at the last row.
+    """
+    if rows * group_sizes.shape[0] < 2**31:
+        ends = jnp.minimum(jnp.cumsum(group_sizes, dtype=jnp.int32), rows)
+    else:
+        # Sizes that sum to more than `rows` could wrap; cut off at `rows`, no sum of two does.
+        cut = lax.associative_scan(
+            lambda a, b: jnp.minimum(a + b, jnp.uint32(rows)), group_sizes.astype(jnp.uint32)
+        )
+        ends = cut.astype(jnp.int32)
     starts = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
     return starts, ends
 

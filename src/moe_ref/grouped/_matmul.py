@@ -77,11 +77,13 @@ def grouped_matmul(
 
     Complexity:
         "blocked": 2 k n operations for each row in a group, one read of the matrix of each
-        non-empty group, and memory of one such matrix. "mosaic", on NVIDIA Hopper: the same on the
-        tensor cores, in tiles of 128 rows of one group; operands of more than 16 bits take
-        "blocked", except a float32 cotangent beside bfloat16, which `precision` splits into one
-        ("default"), two or three ("highest") bfloat16 terms. "loop" and, except on TPU, "xla":
-        `experts` times the operations, and "xla" `experts` times the memory of `x`.
+        non-empty group, and memory of one such matrix. "mosaic", on NVIDIA Hopper: the operations
+        on the tensor cores, in tiles of 128 rows of one group, and no memory but copies of operands
+        with rows that are not a multiple of 8, or columns that are not one of 64 from 128 on.
+        Operands of more than 16 bits take "blocked", except a float32 cotangent beside bfloat16,
+        which `precision` splits into one ("default"), two ("high") or three ("highest") bfloat16
+        terms, each with a float32 result of its own if there are several. "loop" and, except on
+        TPU, "xla": `experts` times the operations, and "xla" `experts` times the memory of `x`.
 
     Example:
         ```python
@@ -180,8 +182,7 @@ def _run(static: _Static, product: str, a: Array, b: Array, group_sizes: Array) 
     def one(a, b, group_sizes):
         return function(a, b, group_sizes, dtype=static.dtype, precision=static.precision)
 
-    # Kernels of Pallas lose the mesh axes that their operands vary over.
-    return vary_together(one(a, b, group_sizes), a, b, group_sizes)[0]
+    return one(a, b, group_sizes)
 
 
 def _result_dtype(out_dtype: Any) -> jnp.dtype:

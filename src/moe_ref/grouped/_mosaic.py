@@ -5,6 +5,7 @@ Here is what they take and how others are brought to that; the kernels are in `_
 not every platform has it.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int32
 
 from moe_ref._errors import require
+from moe_ref._varying import vary_together
 from moe_ref.grouped import _blocked
 from moe_ref.grouped._kernel import Kernel
 
@@ -35,32 +37,36 @@ def _rows(
     precision: lax.Precision,
 ) -> Float[Array, "rows b"]:
     _require_hopper()
-    rows, columns = x.shape[0], w.shape[1 if transpose else 2]
-    if not _takes(x, w, dtype):
-        return _blocked.KERNEL.rows(
-            x, w, group_sizes, transpose=transpose, dtype=dtype, precision=precision
-        )
-    from moe_ref.grouped import _mosaic_pipeline, _mosaic_rows
+    elsewhere = functools.partial(
+        _blocked.KERNEL.rows, transpose=transpose, dtype=dtype, precision=precision
+    )
+    if not _takes(dtype, x, w) or str(w.dtype) not in _NARROW:
+        return elsewhere(x, w, group_sizes)
 
-    w = _pad(w, (1, _COLUMNS, _COLUMNS))
-    terms = _terms(x, w.dtype, precision)
-    result = _sum_dtype(dtype, terms)
-    # Best of what was measured on an H200 at all of 8 to 256 groups of 128 to 2048 rows: tiles of
-    # 64 rows are 7 to 40% slower, strips of 2 or 28 tiles up to 3 and 8%.
-    tiles = _mosaic_pipeline.Tiles(128, 256, 64, 4 if result.itemsize == 2 else 3, 8)
-    products = [
-        _mosaic_rows.rows(
-            _pad(term, (_ROWS, _COLUMNS)),
-            w,
-            group_sizes,
-            transpose=transpose,
-            dtype=result,
-            tiles=tiles,
-            interpret=INTERPRET,
-        )
-        for term in terms
-    ]
-    return sum(products[1:], products[0])[:rows, :columns].astype(dtype)
+    def here(x, w, group_sizes):
+        from moe_ref.grouped import _mosaic_pipeline, _mosaic_rows
+
+        columns = w.shape[1 if transpose else 2]
+        terms = _terms(x, w.dtype, precision)
+        result = _sum_dtype(dtype, terms)
+        # Of the tiles in benchmarks/results/tiles-h200.json the best or within 3% at all shapes.
+        tiles = _mosaic_pipeline.Tiles(128, 256, 64, 4 if result.itemsize == 2 else 3, 8)
+        w = _pad(w, (1, _COLUMNS, _COLUMNS))
+        products = [
+            _mosaic_rows.rows(
+                _pad(term, (_ROWS, _COLUMNS)),
+                w,
+                group_sizes,
+                transpose=transpose,
+                dtype=result,
+                tiles=tiles,
+                interpret=INTERPRET,
+            )
+            for term in terms
+        ]
+        return _sum(products)[: x.shape[0], :columns].astype(dtype)
+
+    return _where_it_runs(here, elsewhere, x, w, group_sizes)
 
 
 def _weights(
@@ -72,61 +78,91 @@ def _weights(
     precision: lax.Precision,
 ) -> Float[Array, "experts k n"]:
     _require_hopper()
-    k, n = x.shape[1], y.shape[1]
-    if not _takes(x, y, dtype):
-        return _blocked.KERNEL.weights(x, y, group_sizes, dtype=dtype, precision=precision)
-    from moe_ref.grouped import _mosaic_pipeline, _mosaic_weights
+    elsewhere = functools.partial(_blocked.KERNEL.weights, dtype=dtype, precision=precision)
+    if not _takes(dtype, x, y):
+        return elsewhere(x, y, group_sizes)
 
-    # As above: 128 x 256 is 1 to 9% slower, and 256 x 192 spills registers.
-    tiles = _mosaic_pipeline.Tiles(256, 128, 64, 4, 8)
-    narrow = min(x.dtype, y.dtype, key=lambda dtype: dtype.itemsize)
-    pairs = [
-        (left, right)
-        for left in _terms(x, narrow, precision)
-        for right in _terms(y, narrow, precision)
-    ]
-    products = [
-        _mosaic_weights.weights(
-            _pad(left, (_ROWS, _COLUMNS)),
-            _pad(right, (_ROWS, _COLUMNS)),
-            group_sizes,
-            dtype=_sum_dtype(dtype, pairs),
-            tiles=tiles,
-            interpret=INTERPRET,
-        )
-        for left, right in pairs
-    ]
-    return sum(products[1:], products[0])[:, :k, :n].astype(dtype)
+    def here(x, y, group_sizes):
+        from moe_ref.grouped import _mosaic_pipeline, _mosaic_weights
+
+        tiles = _mosaic_pipeline.Tiles(256, 128, 64, 4, 8)  # as above
+        narrow = min(x.dtype, y.dtype, key=lambda dtype: dtype.itemsize)
+        pairs = [
+            (left, right)
+            for left in _terms(x, narrow, precision)
+            for right in _terms(y, narrow, precision)
+        ]
+        products = [
+            _mosaic_weights.weights(
+                _pad(left, (_ROWS, _COLUMNS)),
+                _pad(right, (_ROWS, _COLUMNS)),
+                group_sizes,
+                dtype=_sum_dtype(dtype, pairs),
+                tiles=tiles,
+                interpret=INTERPRET,
+            )
+            for left, right in pairs
+        ]
+        return _sum(products)[:, : x.shape[1], : y.shape[1]].astype(dtype)
+
+    return _where_it_runs(here, elsewhere, x, y, group_sizes)
 
 
-def _takes(a: Array, b: Array, dtype: jnp.dtype) -> bool:
+def _where_it_runs(here, elsewhere, a: Array, b: Array, group_sizes: Array) -> Array:
+    """`here` on an NVIDIA GPU, `elsewhere` where operands are on another device than the default.
+
+    Results vary over the mesh axes that operands vary over, which kernels of Pallas lose.
+    """
+
+    def varying(a, b, group_sizes):
+        return vary_together(here(a, b, group_sizes), a, b, group_sizes)[0]
+
+    if INTERPRET is not None:
+        return varying(a, b, group_sizes)
+    return lax.platform_dependent(a, b, group_sizes, cuda=varying, default=elsewhere)
+
+
+def _takes(dtype: jnp.dtype, *operands: Array) -> bool:
     """Whether the kernels multiply these operands; if not, the blocks of rows do.
 
     A float32 factor (a cotangent that was not rounded) beside a bfloat16 one is a sum of bfloat16
     terms; float16 has not the range for it.
     """
-    dtypes = {str(a.dtype), str(b.dtype)}
+    dtypes = {str(each.dtype) for each in operands}
     same = len(dtypes) == 1 and dtypes <= set(_NARROW)
     mixed = dtypes == {"bfloat16", "float32"}
-    return (same or mixed) and dtype.itemsize <= 4 and a.size > 0 and b.size > 0
+    return (same or mixed) and dtype.itemsize <= 4 and all(each.size for each in operands)
 
 
 def _terms(a: Array, dtype: jnp.dtype, precision: lax.Precision) -> list[Array]:
     """Terms of a narrow dtype whose sum is `a`: as many as the precision asks for.
 
-    One holds 8 bits of a float32 number, two 16, and three all 24. Infinities and NaNs are in the
-    first alone.
+    One holds 8 bits of a float32 number, two 16, and three all 24 but what is below the subnormal
+    numbers. Infinities and NaNs are in the first.
     """
     if a.dtype == dtype:
         return [a]
     number = {lax.Precision.DEFAULT: 1, lax.Precision.HIGH: 2, lax.Precision.HIGHEST: 3}[precision]
-    most = jnp.finfo(dtype).max.astype(a.dtype)
+    info = jnp.finfo(dtype)
+    most = info.max.astype(a.dtype)
     terms, rest = [], a
-    for _ in range(number):
-        near = jnp.where(jnp.isfinite(rest), jnp.clip(rest, -most, most), rest)
+    for nth in range(number):
+        if number > 1 and nth == 0:  # what is near the largest number must not become infinite
+            rest = jnp.where(jnp.isfinite(a), jnp.clip(a, -most, most), a)
+        # Not a conversion there and back: XLA takes such a pair away on a GPU.
+        near = lax.reduce_precision(rest, info.nexp, info.nmant)
         terms.append(near.astype(dtype))
-        rest = jnp.where(jnp.isfinite(rest), rest - terms[-1].astype(a.dtype), 0)
+        before = a if nth == 0 else rest
+        rest = jnp.where(jnp.isfinite(a), before - near, 0)
     return terms
+
+
+def _sum(products: list[Array]) -> Array:
+    """Sum of the products of terms; where the first is not finite, that is the result."""
+    first = products[0]
+    if len(products) == 1:
+        return first
+    return jnp.where(jnp.isfinite(first), sum(products[1:], first), first)
 
 
 def _sum_dtype(dtype: jnp.dtype, terms: list) -> jnp.dtype:
@@ -154,8 +190,10 @@ def _require_hopper() -> None:
 
 
 def hopper() -> bool:
-    """Whether the default device is an NVIDIA GPU of compute capability 9.0."""
-    device = jax.devices()[0]
+    """Whether arrays go to an NVIDIA GPU of compute capability 9.0 if nobody says where."""
+    device = jax.config.jax_default_device or jax.devices()[0]
+    if isinstance(device, str):
+        device = jax.devices(device)[0]
     return device.platform == "gpu" and getattr(device, "compute_capability", "") == "9.0"
 
 

@@ -105,11 +105,14 @@ def slot_types(a: tuple[int, int], b: tuple[int, int], dtype, slots: int) -> Slo
 
 
 def outgoing(tiles: Tiles, itemsize: int, out_itemsize: int, reserved: int) -> int:
-    """How many stores of a warpgroup fit into what the slots and `reserved` stores leave."""
+    """How many stores of a warpgroup fit into what the slots and `reserved` stores leave.
+
+    They divide the stores of a tile, so that every tile begins with the buffer used longest ago.
+    """
     taken = tiles.slots * (tiles.height + tiles.width) * tiles.depth * itemsize
     pieces = tiles.height * tiles.width * out_itemsize // (2 * CHUNK * LINE)
     fitting = (SHARED_MEMORY - taken) // (2 * CHUNK * LINE) - reserved
-    return max(1, min(pieces, fitting))
+    return max(number for number in range(1, fitting + 1) if pieces % number == 0)
 
 
 def load(slots: Slots, copy, trips, turn):

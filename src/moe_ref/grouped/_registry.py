@@ -32,7 +32,8 @@ def implementations() -> tuple[str, ...]:
 
 def resolve(implementation: str) -> str:
     """Name of a kernel: "auto" becomes the fastest one of the default device."""
-    require_choice(implementation, "implementation", ("auto", *KERNELS))
+    if implementation not in KERNELS:
+        require_choice(implementation, "implementation", ("auto", *implementations()))
     if implementation == "auto":
         return "mosaic" if _mosaic.hopper() else FASTEST.get(jax.default_backend(), "blocked")
     return implementation

@@ -19,9 +19,9 @@ class Dropless(Execution):
 
     Attributes:
         implementation: of `grouped_matmul`.
-        precision: of `grouped_matmul`. "default" rounds cotangents to the dtype of `x` before
-            they are multiplied, where matrix units of 16 bits do that and as frameworks do;
-            "highest" multiplies them in full, which there takes three products.
+        precision: of `grouped_matmul`, all of whose products it reaches. Beside bfloat16
+            parameters on a Hopper GPU "default" rounds cotangents to bfloat16 before they are
+            multiplied, as frameworks do, and "highest" multiplies them in full, in three products.
     """
 
     implementation: str = eqx.field(static=True, default="auto")
