@@ -7,8 +7,10 @@ Memory that nothing has written holds NaN, and ids that would be taken for real.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from moe_ref import oracle
 from moe_ref.layers import MoE
 from moe_ref.parallel import ExpertParallel
 from parallel.cases import (
@@ -16,13 +18,16 @@ from parallel.cases import (
     FULL,
     PLAIN,
     ROUTINGS,
+    TOKENS,
     judge,
     mesh_of,
     nothing,
     one_rank,
     poisoned,
+    truth_of,
     zipf,
 )
+from properties.judge import assert_within
 
 pytestmark = pytest.mark.usefixtures(poisoned.__name__)
 FLAT, HIER = {"expert": 8}, {"node": 2, "gpu": 4}
@@ -116,3 +121,27 @@ def test_sizes_that_do_not_divide():
     with pytest.raises(ValueError, match=message):
         shape(cube, d_hidden=5)
     assert shape(cube).shape == x.shape
+
+
+def test_live_routing_mask_and_losses_of_whole_arrays():
+    layer, x, _, _, _, _ = truth_of(FULL, zipf, TOKENS, "float32", None)
+    mask = jnp.arange(TOKENS) % 3 > 0
+    # Padding holds NaN: it reaches nothing.
+    x = jnp.where(mask[:, None], x, jnp.full_like(x, jnp.nan))
+    way = execution("nodes, rounds")
+    y, aux = jax.jit(lambda m, x: m(x, mask=mask, execution=way))(layer, x)
+    ids, kept = aux.routing.experts, np.asarray(mask)
+    truth = oracle.layer(x, layer, FULL, experts=ids, mask=mask)
+    assert not (truth.deaf_tokens[kept] == 1).any()
+    assert_within(y, truth.output, "y")
+    assert_within(aux.routing.weights, truth.routing.weights, "weights")
+    logits = np.asarray(aux.routing.logits)
+    losses = oracle.losses(logits, ids, FULL.router, mask=mask)
+    both = jnp.stack([aux.losses.balance, aux.losses.z])
+    assert_within(both, losses.losses, "losses")
+    np.testing.assert_array_equal(aux.load, losses.load)
+    np.testing.assert_array_equal(aux.kept, losses.load)
+    scores = np.asarray(aux.routing.scores)[kept] + np.asarray(layer.router.selection_bias)
+    best = np.sort(scores, axis=1)[:, ::-1][:, : FULL.router.k]
+    got = np.take_along_axis(scores, np.asarray(ids)[kept], axis=1)
+    np.testing.assert_array_equal(got, best)
