@@ -8,9 +8,14 @@
 | `_quantized.py` | the result: codes, scales and what they mean |
 | `_blocks.py` | arrays cut into blocks along named axes |
 | `_quantize.py` | the public operation and its inverse |
+| `_layout.py` | scales as the hardware reads them, groups of whole blocks |
 """
 
 from moe_ref.mx._format import formats as formats
+from moe_ref.mx._layout import aligned_length as aligned_length
+from moe_ref.mx._layout import aligned_rows as aligned_rows
+from moe_ref.mx._layout import swizzle_scales as swizzle_scales
+from moe_ref.mx._layout import unswizzle_scales as unswizzle_scales
 from moe_ref.mx._quantize import dequantize as dequantize
 from moe_ref.mx._quantize import quantize as quantize
 from moe_ref.mx._quantized import Quantized as Quantized
