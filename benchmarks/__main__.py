@@ -31,18 +31,19 @@ def main() -> None:
         parser.error(
             f"`NAME` must be one of {', '.join((*NAMES, GPU))}; got {', '.join(sorted(unknown))}."
         )
+    if GPU in arguments.names and len(arguments.names) > 1:
+        parser.error(f"`{GPU}` must be the only NAME; got {', '.join(arguments.names)}.")
     console = Console(width=None if sys.stdout.isatty() else 150)
-    results: dict = {}
-    for name in arguments.names or NAMES:
-        if name == GPU:
-            results |= on_gpu()
-            console.print("\n".join([*gpu_table.matmuls(results["matmuls"]), ""]))
-            console.print("\n".join(gpu_table.layers(results["layers"])))
-            continue
-        results.setdefault("machine", about())
-        module = importlib.import_module(f"benchmarks.bench_{name}")
-        results[name] = module.rows()
-        console.print(table(module.TITLE, results[name]))
+    if arguments.names == [GPU]:
+        results = on_gpu()
+        for lines in (gpu_table.matmuls(results["matmuls"]), gpu_table.layers(results["layers"])):
+            console.print("\n".join([*lines, ""]))
+    else:
+        results = {"machine": about()}
+        for name in arguments.names or NAMES:
+            module = importlib.import_module(f"benchmarks.bench_{name}")
+            results[name] = module.rows()
+            console.print(table(module.TITLE, results[name]))
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
 

@@ -3,16 +3,14 @@
 import functools
 import json
 import pathlib
-import statistics
 import sys
-import time
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from benchmarks import measure
 from benchmarks.gpu_shapes import LAYERS, MATMULS, SKEWS, Layer, Matmul, group_sizes
-from benchmarks.measure import about
 from moe_ref.grouped import grouped_matmul
 from moe_ref.layers import Dropless, MoE
 from moe_ref.spec import preset
@@ -20,17 +18,9 @@ from moe_ref.spec import preset
 BF16 = jnp.bfloat16
 
 
-def median_ms(run, *, batches: int = 5, calls: int = 10) -> float:
-    """Median over batches of calls that are queued behind each other."""
-    jax.block_until_ready(run())
-    times = []
-    for _ in range(batches):
-        start = time.perf_counter()
-        for _ in range(calls):
-            result = run()
-        jax.block_until_ready(result)
-        times.append((time.perf_counter() - start) / calls)
-    return 1e3 * statistics.median(times)
+def median_ms(run, calls: int = 10) -> float:
+    """See `measure.median_ms`."""
+    return measure.median_ms(run, jax.block_until_ready, calls=calls)
 
 
 def normal(seed: int, *shape: int) -> jax.Array:
@@ -130,13 +120,13 @@ def layer_rows(shape: Layer) -> list[dict]:
 def main() -> None:
     """Measure what is asked for: `matmuls`, `layers` or both."""
     file, wanted = pathlib.Path(sys.argv[1]), sys.argv[2:] or ["matmuls", "layers"]
-    results: dict = {"machine": about()}
-    for kind, shapes, measure in (
+    results: dict = {"machine": measure.about()}
+    for kind, shapes, rows in (
         ("matmuls", MATMULS, matmul_rows),
         ("layers", LAYERS, layer_rows),
     ):
         for shape in shapes if kind in wanted else ():
-            results.setdefault(kind, []).extend(measure(shape))
+            results.setdefault(kind, []).extend(rows(shape))
             file.write_text(json.dumps(results, indent=1) + "\n")
 
 

@@ -2,9 +2,7 @@
 
 import json
 import pathlib
-import statistics
 import sys
-import time
 
 import numpy as np
 import torch
@@ -12,24 +10,16 @@ import transformers
 from transformers.models.qwen3_moe import Qwen3MoeConfig
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
 
+from benchmarks import measure
 from benchmarks.gpu_shapes import LAYERS, MATMULS, SKEWS, Layer, Matmul, group_sizes
 
 grouped = torch._grouped_mm
 ON = {"device": "cuda", "dtype": torch.bfloat16}
 
 
-def median_ms(run, *, batches: int = 5, calls: int = 10) -> float:
-    """Median over batches of calls that are queued behind each other."""
-    run()
-    torch.cuda.synchronize()
-    times = []
-    for _ in range(batches):
-        start = time.perf_counter()
-        for _ in range(calls):
-            run()
-        torch.cuda.synchronize()
-        times.append((time.perf_counter() - start) / calls)
-    return 1e3 * statistics.median(times)
+def median_ms(run, calls: int = 10) -> float:
+    """See `measure.median_ms`."""
+    return measure.median_ms(run, lambda _: torch.cuda.synchronize(), calls=calls)
 
 
 def matmul_rows(shape: Matmul) -> list[dict]:

@@ -3,6 +3,7 @@
 import datetime
 import os
 import platform
+import statistics
 import time
 from collections.abc import Callable
 
@@ -37,3 +38,22 @@ def interleaved(runs: dict[str, Callable[[], object]], *, repeats: int) -> dict[
             if turn:
                 best[name] = min(best[name], 1e3 * (time.perf_counter() - start))
     return best
+
+
+def median_ms(run: Callable[[], object], wait: Callable[[object], object], *, calls: int) -> float:
+    """Median over five batches of calls that are queued behind each other on a device.
+
+    Args:
+        run: what to time.
+        wait: for the result of the last call.
+        calls: of a batch.
+    """
+    wait(run())
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(calls):
+            result = run()
+        wait(result)
+        times.append((time.perf_counter() - start) / calls)
+    return 1e3 * statistics.median(times)

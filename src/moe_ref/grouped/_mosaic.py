@@ -191,7 +191,8 @@ def _require_hopper() -> None:
 
 def hopper() -> bool:
     """Whether arrays go to an NVIDIA GPU of compute capability 9.0 if nobody says where."""
-    device = jax.config.jax_default_device or jax.devices()[0]
+    chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    device = chosen or jax.devices()[0]
     if isinstance(device, str):
         device = jax.devices(device)[0]
     return device.platform == "gpu" and getattr(device, "compute_capability", "") == "9.0"

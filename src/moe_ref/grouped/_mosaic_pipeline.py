@@ -1,8 +1,9 @@
 """What the Hopper kernels share: three warpgroups, slots of shared memory between them, and stores.
 
-The last warpgroup loads: it runs ahead through all tiles and fills slots through the tensor memory
-accelerator. The others multiply, each its half of a tile, and store. A full slot is announced by
-one barrier and a free one by another; `turn` counts the slots used so far, over all tiles.
+The last warpgroup is the producer: it runs ahead through all tiles and fills slots through the
+tensor memory accelerator. The others, the consumers, multiply, each its half of a tile, and store.
+A full slot is announced by one barrier and a free one by another; `turn` counts the slots used so
+far, over all tiles.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-LOADER = 2
+PRODUCER = 2
 ALIGNED = 8  # rows of a tile in shared memory, where a copy may begin
 CHUNK = 64  # rows of a store
 LINE = 128  # bytes of a row of a store
@@ -24,22 +25,22 @@ class Tiles(NamedTuple):
     """Shape of the work of one thread block.
 
     Attributes:
-        height: rows of a tile of the result.
-        width: columns of a tile.
-        depth: terms of the sum in one slot.
-        slots: of shared memory between loader and multipliers.
+        tile_m: rows of a tile of the result.
+        tile_n: columns of a tile.
+        tile_k: terms of the sum in one slot.
+        stages: slots of shared memory between producer and consumers.
         strip: columns of tiles that are visited before the next row of tiles.
     """
 
-    height: int
-    width: int
-    depth: int
-    slots: int
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    stages: int
     strip: int
 
 
 class Slots(NamedTuple):
-    """Shared memory between loader and multipliers."""
+    """Shared memory between producer and consumers."""
 
     a: Any
     b: Any
@@ -82,12 +83,12 @@ def in_roles(work, load, compute, slots: Slots) -> None:
 
         return turns
 
-    @pl.when(role == LOADER)
+    @pl.when(role == PRODUCER)
     def _():
         plgpu.set_max_registers(40, action="decrease")
         drain(slots, all_tiles(load))
 
-    @pl.when(role != LOADER)
+    @pl.when(role != PRODUCER)
     def _():
         plgpu.set_max_registers(232, action="increase")
         all_tiles(compute)
@@ -109,8 +110,8 @@ def outgoing(tiles: Tiles, itemsize: int, out_itemsize: int, reserved: int) -> i
 
     They divide the stores of a tile, so that every tile begins with the buffer used longest ago.
     """
-    taken = tiles.slots * (tiles.height + tiles.width) * tiles.depth * itemsize
-    pieces = tiles.height * tiles.width * out_itemsize // (2 * CHUNK * LINE)
+    taken = tiles.stages * (tiles.tile_m + tiles.tile_n) * tiles.tile_k * itemsize
+    pieces = tiles.tile_m * tiles.tile_n * out_itemsize // (2 * CHUNK * LINE)
     fitting = (SHARED_MEMORY - taken) // (2 * CHUNK * LINE) - reserved
     return max(number for number in range(1, fitting + 1) if pieces % number == 0)
 

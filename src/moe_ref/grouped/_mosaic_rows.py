@@ -32,16 +32,16 @@ class Schedule(NamedTuple):
     total: Int32[Array, "1"]
 
 
-def schedule(group_sizes: Int32[Array, " groups"], rows: int, height: int) -> Schedule:
-    """Cover every group, and then the tail, with tiles of `height` rows."""
+def schedule(group_sizes: Int32[Array, " groups"], rows: int, tile_m: int) -> Schedule:
+    """Cover every group, and then the tail, with tiles of `tile_m` rows."""
     starts, ends = offsets(group_sizes, rows)
     firsts = jnp.concatenate([starts, ends[-1:]])
     ends = jnp.concatenate([ends, jnp.full((1,), rows, jnp.int32)])
     starts = firsts // ALIGNED * ALIGNED
-    needed = jnp.where(ends > firsts, (ends - starts + height - 1) // height, 0)
+    needed = jnp.where(ends > firsts, (ends - starts + tile_m - 1) // tile_m, 0)
     last = jnp.cumsum(needed, dtype=jnp.int32)
     # Down to alignment and up to whole tiles costs each group less than two tiles.
-    most = rows // height + 2 * ends.shape[0]
+    most = rows // tile_m + 2 * ends.shape[0]
     tile = jnp.arange(most, dtype=jnp.int32)
     before = tile[:, None] >= last[None, :]
     group = jnp.sum(before, axis=1, dtype=jnp.int32)
@@ -51,9 +51,9 @@ def schedule(group_sizes: Int32[Array, " groups"], rows: int, height: int) -> Sc
         return jnp.sum(jnp.where(own, a[None, :], 0), axis=1, dtype=jnp.int32)
 
     nth = tile - jnp.max(jnp.where(before, last[None, :], 0), axis=1)
-    start = pick(starts) + nth * height
+    start = pick(starts) + nth * tile_m
     first = jnp.maximum(pick(firsts), start)
-    return Schedule(group, start, first, jnp.minimum(pick(ends), start + height), last[-1:])
+    return Schedule(group, start, first, jnp.minimum(pick(ends), start + tile_m), last[-1:])
 
 
 def rows(
@@ -69,11 +69,11 @@ def rows(
     """`Kernel.rows` for operands of one narrow dtype with aligned sizes."""
     m, k = x.shape
     groups, n = w.shape[0], w.shape[1 if transpose else 2]
-    height, width, depth, slots_, strip = tiles
-    block = (width, depth) if transpose else (depth, width)
-    half = width // 2
+    tile_m, tile_n, tile_k, stages, strip = tiles
+    block = (tile_n, tile_k) if transpose else (tile_k, tile_n)
+    half = tile_n // 2
     line = LINE // jnp.dtype(dtype).itemsize
-    across = pl.cdiv(n, width)
+    across = pl.cdiv(n, tile_n)
     buffers = pipeline.outgoing(tiles, x.dtype.itemsize, jnp.dtype(dtype).itemsize, reserved=1)
 
     def body(group, start, first, end, total, x_, w_, y_, slots, whole, part):
@@ -81,16 +81,16 @@ def rows(
             down, column = plgpu.planar_snake(index, (total[0], across), 1, strip)
             row = pl.multiple_of(start[down], ALIGNED)
             mine = group[down]
-            trips = jnp.where(mine < groups, jnp.int32(pl.cdiv(k, depth)), jnp.int32(0))
-            return down, row, column * width, mine, trips
+            trips = jnp.where(mine < groups, jnp.int32(pl.cdiv(k, tile_k)), jnp.int32(0))
+            return down, row, column * tile_n, mine, trips
 
         def load(index, turn):
             _, row, column, mine, trips = tile(index)
 
             def copy(i, slot):
-                at, columns = pl.ds(i * depth, depth), pl.ds(column, width)
+                at, columns = pl.ds(i * tile_k, tile_k), pl.ds(column, tile_n)
                 full = slots.full.at[slot]
-                plgpu.copy_gmem_to_smem(x_.at[pl.ds(row, height), at], slots.a.at[slot], full)
+                plgpu.copy_gmem_to_smem(x_.at[pl.ds(row, tile_m), at], slots.a.at[slot], full)
                 matrix = (mine, columns, at) if transpose else (mine, at, columns)
                 plgpu.copy_gmem_to_smem(w_.at[matrix], slots.b.at[slot], full)
 
@@ -106,7 +106,7 @@ def rows(
                 b = b.at[mine, :].transpose((1, 0)) if transpose else b.at[:, mine]
                 return slots.a.at[slot], b
 
-            sums, after = pipeline.multiply(slots, (height, half), factors, trips, turn)
+            sums, after = pipeline.multiply(slots, (tile_m, half), factors, trips, turn)
 
             def copy(chunk, outgoing, i, j):
                 columns = y_.at[:, pl.ds(column + warpgroup * half + j, line)]
@@ -120,7 +120,7 @@ def rows(
         pipeline.in_roles(total[0] * across, load, compute, slots)
 
     scratch: Any = (
-        pipeline.slot_types((height, depth), block, x.dtype, slots_),
+        pipeline.slot_types((tile_m, tile_k), block, x.dtype, stages),
         plgpu.SMEM((2, buffers, CHUNK, line), dtype),
         plgpu.SMEM((2, CHUNK, line), dtype),
     )
@@ -130,7 +130,7 @@ def rows(
         scratch_types=scratch,
         **pipeline.launch(interpret),
     )
-    return kernel(*schedule(group_sizes, m, height), x, w)
+    return kernel(*schedule(group_sizes, m, tile_m), x, w)
 
 
 def _store(chunk, columns, row, begin, end, whole, part) -> None:

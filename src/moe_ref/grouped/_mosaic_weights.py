@@ -26,10 +26,10 @@ def weights(
     """`Kernel.weights` for operands of one narrow dtype with aligned sizes."""
     m, k = x.shape
     groups, n = group_sizes.shape[0], y.shape[1]
-    height, width, depth, slots_, strip = tiles
-    half = height // 2
+    tile_m, tile_n, tile_k, stages, strip = tiles
+    half = tile_m // 2
     line = LINE // jnp.dtype(dtype).itemsize
-    grid = pl.cdiv(k, height), pl.cdiv(n, width)
+    grid = pl.cdiv(k, tile_m), pl.cdiv(n, tile_n)
     buffers = pipeline.outgoing(tiles, x.dtype.itemsize, jnp.dtype(dtype).itemsize, reserved=0)
 
     def body(order, starts, ends, x_, y_, w_, slots, out):
@@ -40,16 +40,16 @@ def weights(
             mine = order[nth]
             first, end = starts[mine], ends[mine]
             row = pl.multiple_of(lax.div(first, jnp.int32(ALIGNED)) * ALIGNED, ALIGNED)
-            trips = lax.div(end - row + depth - 1, jnp.int32(depth))
-            return mine, first, end, row, down * height, column * width, trips
+            trips = lax.div(end - row + tile_k - 1, jnp.int32(tile_k))
+            return mine, first, end, row, down * tile_m, column * tile_n, trips
 
         def load(index, turn):
             _, _, _, row, down, column, trips = tile(index)
 
             def copy(i, slot):
-                at, full = pl.ds(row + i * depth, depth), slots.full.at[slot]
-                plgpu.copy_gmem_to_smem(x_.at[at, pl.ds(down, height)], slots.a.at[slot], full)
-                plgpu.copy_gmem_to_smem(y_.at[at, pl.ds(column, width)], slots.b.at[slot], full)
+                at, full = pl.ds(row + i * tile_k, tile_k), slots.full.at[slot]
+                plgpu.copy_gmem_to_smem(x_.at[at, pl.ds(down, tile_m)], slots.a.at[slot], full)
+                plgpu.copy_gmem_to_smem(y_.at[at, pl.ds(column, tile_n)], slots.b.at[slot], full)
 
             return pipeline.load(slots, copy, trips, turn)
 
@@ -60,10 +60,10 @@ def weights(
 
             def factors(i, slot):
                 a, b = slots.a.at[slot, :, my_rows], slots.b.at[slot]
-                at = row + i * depth
+                at = row + i * tile_k
 
                 # Both, because 0 * NaN is NaN. The warpgroups write the same to `b`.
-                @pl.when((at < first) | (at + depth > end))
+                @pl.when((at < first) | (at + tile_k > end))
                 def _():
                     _keep(a, first - at, end - at)
                     _keep(b, first - at, end - at)
@@ -71,7 +71,7 @@ def weights(
 
                 return a.transpose((1, 0)), b
 
-            sums, after = pipeline.multiply(slots, (half, width), factors, trips, turn)
+            sums, after = pipeline.multiply(slots, (half, tile_n), factors, trips, turn)
 
             def copy(chunk, outgoing, i, j):
                 outgoing[...] = chunk
@@ -85,7 +85,7 @@ def weights(
         pipeline.in_roles(groups * grid[0] * grid[1], load, compute, slots)
 
     scratch: Any = (
-        pipeline.slot_types((depth, height), (depth, width), x.dtype, slots_),
+        pipeline.slot_types((tile_k, tile_m), (tile_k, tile_n), x.dtype, stages),
         plgpu.SMEM((2, buffers, CHUNK, line), dtype),
     )
     kernel = plgpu.kernel(
