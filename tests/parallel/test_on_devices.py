@@ -48,8 +48,8 @@ def test_more_programs_for_many_devices():
 
 
 @pytest.mark.thorough
-def test_sixty_four_devices():
-    run_on(64, "on_sixty_four_devices.py")
+def test_sixteen_and_sixty_four_devices():
+    run_on(64, "on_more_devices.py")
 
 
 @pytest.mark.thorough

@@ -23,6 +23,10 @@ class Bounded:
     `per_source` rounded up to a multiple of the sources. Fair is what a rank gets under uniform
     routing: `expected_destinations` / ranks of all tokens with dedup, k / ranks of them without.
 
+    A row is dropped whole, with all slots that its token has on that rank; the other weights stay
+    as they are. `aux.overflow` counts rows from rank to rank, `aux.kept` the slots that are left. A
+    row that is lost between nodes counts once for every rank behind.
+
     Args:
         factor: of the fair share.
         survivors: who is served. `source_order`: rows fill the buffer by source rank, then token,

@@ -1,4 +1,4 @@
-"""Sixty-four virtual devices, flat and in nodes of eight, every transport."""
+"""Sixteen and sixty-four virtual devices, flat and in nodes, every transport."""
 
 import pytest
 
@@ -24,10 +24,10 @@ WAYS = {
     "alltoall, once a slot": {"transport": "alltoall", "dedup": False},
 }
 SPEC = PLAIN.replace(num_experts=64)
-LAYOUTS = [{"expert": 64}, {"node": 8, "gpu": 8}]
+LAYOUTS = [{"expert": 16}, {"node": 4, "gpu": 4}, {"expert": 64}, {"node": 8, "gpu": 8}]
 
 
-@pytest.mark.parametrize("sizes", LAYOUTS, ids=["flat", "nodes"])
+@pytest.mark.parametrize("sizes", LAYOUTS, ids=["16", "4x4", "64", "8x8"])
 @pytest.mark.parametrize("name", WAYS)
 def test_equals_the_dense_layer(name, sizes):
     way = ExpertParallel(mesh_of(**sizes), tuple(sizes), implementation="loop", **WAYS[name])
