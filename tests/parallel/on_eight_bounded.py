@@ -137,7 +137,8 @@ def test_error_and_totals():
     layer = made(SPEC)
     for on_overflow in ("drop", "error"):
         bounded = Bounded(factor=0.7, on_overflow=on_overflow)
-        way = ExpertParallel(mesh_of(**FLAT), "expert", receive=bounded, **PADDED)
+        options = {"receive": bounded, "implementation": "loop"} | PADDED
+        way = ExpertParallel(mesh_of(**FLAT), "expert", **options)
         call = eqx.filter_jit(
             lambda layer, x, way=way: layer(x, routing=jnp.asarray(ids), execution=way)
         )

@@ -79,7 +79,8 @@ def test_with_data_and_tensor_parallelism(options):
         judge(way, FULL, draw, placed=True)
 
 
-@pytest.mark.parametrize("site", ["hidden", pytest.param("input", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("site", ["hidden", "input"])
 def test_weights_inside_the_expert(site):
     spec = PLAIN.replace(weight_site=site, expert_bias=True)
     for draw in (zipf, one_rank):

@@ -78,7 +78,7 @@ def back(rows: int) -> int:
 
 
 A2A = "all-to-all"
-FLAT = [8, 64, pytest.param(256, marks=pytest.mark.thorough)]
+FLAT = [8, *(pytest.param(ranks, marks=pytest.mark.thorough) for ranks in (64, 256))]
 NODES = [(2, 4), pytest.param(8, 8, marks=pytest.mark.thorough), (16, 16)]
 
 
@@ -90,7 +90,7 @@ def test_bytes_of_a_padded_exchange(ranks):
     assert got == {(axis, A2A): dispatched(rows) + back(rows)}
 
 
-@pytest.mark.parametrize("ranks", [8, 256])
+@pytest.mark.parametrize("ranks", FLAT)
 def test_bytes_of_an_all_gather(ranks):
     tokens, axis = 4, ("expert",)
     got = counted({"expert": ranks}, tokens, transport="allgather")
