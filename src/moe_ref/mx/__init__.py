@@ -9,9 +9,11 @@
 | `_blocks.py` | arrays cut into blocks along named axes |
 | `_quantize.py` | the public operation and its inverse |
 | `_layout.py` | scales as the hardware reads them, groups of whole blocks |
+| `_grouped.py` | the grouped matmul on MX operands, and its gradient |
 """
 
 from moe_ref.mx._format import formats as formats
+from moe_ref.mx._grouped import grouped_matmul_mx as grouped_matmul_mx
 from moe_ref.mx._layout import aligned_length as aligned_length
 from moe_ref.mx._layout import aligned_rows as aligned_rows
 from moe_ref.mx._layout import swizzle_scales as swizzle_scales

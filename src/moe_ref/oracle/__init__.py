@@ -21,6 +21,8 @@ from moe_ref.oracle._losses_vjp import losses_vjp as losses_vjp
 from moe_ref.oracle._mx import QuantizeResult as QuantizeResult
 from moe_ref.oracle._mx import dequantize as dequantize
 from moe_ref.oracle._mx import quantize as quantize
+from moe_ref.oracle._mx_grouped import grouped_matmul_mx as grouped_matmul_mx
+from moe_ref.oracle._mx_grouped import grouped_matmul_mx_vjp as grouped_matmul_mx_vjp
 from moe_ref.oracle._permutation import Permutation as Permutation
 from moe_ref.oracle._permutation import Traffic as Traffic
 from moe_ref.oracle._permutation import permutation as permutation
