@@ -73,7 +73,7 @@ EDGES = {
 
 @pytest.mark.parametrize("nonfinite", POLICIES)
 @pytest.mark.parametrize("edge", EDGES)
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", ["mxfp8_e4m3", "mxfp4_e2m1", "mxint8"])
 def test_an_odd_block_leaves_its_neighbours_alone(format, edge, nonfinite):
     values, scale = EDGES[edge]
     plain = np.linspace(-3, 5, 96, dtype=np.float32).reshape(1, 96)
@@ -99,7 +99,7 @@ def test_an_odd_block_leaves_its_neighbours_alone(format, edge, nonfinite):
 
 def test_negative_zero_keeps_its_sign():
     for format in FORMATS:
-        q = quantize(np.full(32, -0.0, np.float32), format)
+        q = quantize(np.full((1, 96), -0.0, np.float32), format)
         assert np.signbit(q.dequantize()).all() == (format != "mxint8")
 
 

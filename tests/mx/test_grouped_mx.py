@@ -67,24 +67,19 @@ def test_value_and_gradients(sizes, wgrad):
         assert size or not np.asarray(actual[2][e]).any()
 
 
-@pytest.mark.parametrize(
-    ("dtype", "implementation"), [(ml_dtypes.bfloat16, "auto"), (np.float16, "loop")]
-)
-def test_sixteen_bits(dtype, implementation):
-    x, w, cotangent = draw(np.float32)
-    x, w, cotangent = (np.clip(a, -60, 60).astype(dtype) for a in (x, w, cotangent))
-    actual = run(x, w, SIZES["ragged"], cotangent, implementation=implementation)
-    assert all(a.dtype == dtype for a in actual)
+def test_bfloat16():
+    x, w, cotangent = draw(ml_dtypes.bfloat16)
+    actual = run(x, w, SIZES["ragged"], cotangent, implementation="auto")
+    assert all(a.dtype == jnp.bfloat16 for a in actual)
     assert taken(actual, expected(x, w, SIZES["ragged"], cotangent)) <= 1
 
 
-@pytest.mark.parametrize("format", ["mxfp8_e5m2", "mxfp4_e2m1"])
-def test_formats_and_rules(format):
+def test_another_format_and_rule():
     x, w, cotangent = draw()
-    form = {"format": format, "rule": "floor"}
+    form = {"format": "mxfp4_e2m1", "rule": "floor"}
     actual = run(x, w, SIZES["ragged"], cotangent, **form)
     assert taken(actual, expected(x, w, SIZES["ragged"], cotangent, **form)) <= 1
-    other = expected(x, w, SIZES["ragged"], cotangent, format=format, rule="ceil")
+    other = expected(x, w, SIZES["ragged"], cotangent, format="mxfp4_e2m1", rule="ceil")
     assert taken(actual, other) > 1
 
 

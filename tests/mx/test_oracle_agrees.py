@@ -29,8 +29,11 @@ def assert_same(q, o):
     np.testing.assert_array_equal(np.asarray(q.elements), o.elements)
 
 
-@pytest.mark.parametrize("nonfinite", POLICIES)
-@pytest.mark.parametrize("rule", RULES)
+# Policies meet rules where a magnitude is Inf or rounds to it.
+RULES_AND_POLICIES = [(rule, "poison") for rule in RULES] + [("rceil", "te"), ("even", "te")]
+
+
+@pytest.mark.parametrize(("rule", "nonfinite"), RULES_AND_POLICIES)
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_rule(format, rule, nonfinite):
     options = {"rule": rule, "nonfinite": nonfinite, "block": 2}
