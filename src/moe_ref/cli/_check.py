@@ -39,6 +39,9 @@ def check(
     files = Files(html=html, junit=junit)
     if save is not None and save.exists() and not save.is_dir():
         raise WrongUseError(f"`--save` must be a folder; {save} is a file.")
+    if save is not None:
+        with wrong_use(OSError, prefix="`--save` must be a folder that can be written; "):
+            save.mkdir(parents=True, exist_ok=True)
     require_place(resume, "--resume")
     _refuse_together(
         replay=replay, full=full, preset=preset, tokens=tokens, only=only, save=save, resume=resume

@@ -70,8 +70,17 @@ class Implementation:
 
     def __post_init__(self):
         require_choice(self.op, "op", OPERATIONS)
+        require(callable(self.function), "function", "a callable", repr(self.function))
+        callable_vjp = self.vjp is None or callable(self.vjp)
+        require(callable_vjp, "vjp", "a callable or None", repr(self.vjp))
+        if isinstance(self.gradients, tuple):
+            for name in self.gradients:
+                # Parameters of a layer are named as they lie in it, "layer.experts.w_in".
+                if not (self.op == "layer" and str(name).startswith("layer.")):
+                    require_choice(name, "gradients", OPERATIONS[self.op].differentiable)
         require_choice(self.arrays, "arrays", LIBRARIES)
         require_choice(self.ties, "ties", ("lowest", "any"))
+        require(not isinstance(self.dtypes, str), "dtypes", "a tuple of names", repr(self.dtypes))
         require(len(self.dtypes) > 0, "dtypes", "at least one", self.dtypes)
         for dtype in (*self.dtypes, *self.numerics):
             require_choice(dtype, "dtypes", ("bfloat16", "float16", "float32", "float64"))

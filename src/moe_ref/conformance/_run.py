@@ -75,7 +75,10 @@ def run(
     """
     implementation = as_implementation(implementation, op)
     require_choice(budget, "budget", ("smoke", "thorough"))
-    require(time_limit > 0, "time_limit", "positive", time_limit)
+    for name, limit in (("time_limit", time_limit), ("memory_limit", memory_limit)):
+        number = isinstance(limit, (int, float)) and limit > 0
+        require(number, name, "a positive number", repr(limit))
+    require(isinstance(seed, int) and seed >= 0, "seed", "an integer, 0 or more", repr(seed))
     chosen = chosen_checks(implementation.op, only)
     journal = None if resume is None else Journal(resume, seed=seed, budget=budget)
     runner = Runner(
@@ -170,6 +173,7 @@ def as_implementation(
 def chosen_checks(op: str, only: Collection[str]) -> tuple[Check, ...]:
     """The checks of an operation, or those of them that are named."""
     found = checks(op)
+    require(not isinstance(only, str), "only", "a collection of ids", f"the string {only!r}")
     for wanted in only:
         require_choice(wanted, "only", [check.id for check in found])
     return tuple(check for check in found if not only or check.id in only)

@@ -32,6 +32,8 @@ def load_target(target: str, *, op: str | None = None, arrays: str | None = None
     """
     if op is not None:
         require_choice(op, "op", OPERATIONS)
+    if not isinstance(target, str):
+        raise ValueError(f"`target` must be a string package.module:name; got {target!r}.")
     module_name, _, path = target.rpartition(":")
     if not module_name or not path:
         raise ValueError(f"`target` must be of the form package.module:name; got {target!r}.")

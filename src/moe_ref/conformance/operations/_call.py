@@ -60,7 +60,15 @@ def evaluate(operation: Operation, callee: Callee, method: Method, case: Case) -
         except (TypeError, ValueError, NotImplementedError) as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise Refused(reason[:300]) from None
-        return {name: of.take(result) for name, result in outputs.items()}
+        return {name: _taken(name, result, of) for name, result in outputs.items()}
+
+
+def _taken(name: str, result: Any, of: Library) -> Any:
+    array = of.take(result)
+    if array.dtype == object:
+        what = "None" if result is None else f"of type {type(result).__name__}"
+        raise Unreadable(f"{name} is {what}, expected an array")
+    return array
 
 
 def _values(operation: Operation, callee: Callee, case: Case, of: Library) -> dict[str, Any]:
