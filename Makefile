@@ -17,7 +17,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet install --constra
 installed = $(VENV)/.installed-
 
 .DEFAULT_GOAL := help
-.PHONY: help check test mutants test-thorough test-newest format lint types docs bench wheel clean
+.PHONY: help check test mutants test-parallel test-thorough test-newest format lint types docs bench wheel clean
 .NOTPARALLEL:
 
 help: ## list the words
@@ -26,8 +26,11 @@ help: ## list the words
 check: $(installed)test ## judge what is shipped here, or TARGET=module:name ARGS="--op OP"
 	$(BIN)/moe-ref check $(TARGET) --html moe-ref-report.html $(ARGS)
 
-test: $(installed)test ## the test suite, under 10 minutes on two cores; ARGS= goes to pytest
-	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+test: $(installed)test ## the tests on one device, under 10 minutes on two cores; ARGS= to pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile --ignore tests/parallel $(ARGS)
+
+test-parallel: $(installed)test ## expert parallelism on many virtual devices and several processes
+	$(BIN)/python -m pytest -n auto tests/parallel $(ARGS)
 
 mutants: $(installed)test ## every check against wrong kernels, all to be noticed, and right ones
 	$(BIN)/moe-ref mutants --quick $(ARGS)

@@ -53,6 +53,7 @@ def test_a_right_implementation_passes(implementation, seed, judged):
     assert sum(r.status == "skipped" for r in results) <= 3
 
 
+@pytest.mark.thorough  # `make mutants` judges right variants
 @pytest.mark.parametrize("implementation", [_route.CORRECT[0], _losses.CORRECT[0]], **IDS)
 def test_the_plain_one_passes(implementation):
     about = {c.id for c in conformance.checks(implementation.op) if c.needs == "autodiff"}
@@ -163,6 +164,7 @@ def test_counts_that_stop_at_2_to_the_24_are_noticed():
     assert check.judge(case, {"load": stuck}).status == "fail"
 
 
+@pytest.mark.thorough  # `make mutants` judges right variants
 @pytest.mark.parametrize("implementation", [_route.CORRECT[0], _losses.CORRECT[0]], **IDS)
 def test_laws_hold_on_smaller_inputs(implementation):
     assert alarms_on_smaller_inputs(implementation) == {}

@@ -115,8 +115,10 @@ compiled = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_opti
 
 
 @functools.cache
-def replayed(spec: LayerSpec, grouped: str = "auto", *, optimised: bool = False):
-    """The three executions under one recorded routing: compiled once for a spec and dtype."""
+def replayed(
+    spec: LayerSpec, grouped: str = "auto", *, optimised: bool = False, only: str | None = None
+):
+    """The executions under one recorded routing: compiled once for a spec and dtype."""
 
     def run(layer, x, cotangent, ids, mask):
         return {
@@ -127,6 +129,7 @@ def replayed(spec: LayerSpec, grouped: str = "auto", *, optimised: bool = False)
                 cotangent,
             )
             for name, execution in executions(spec, grouped).items()
+            if only in (None, name)
         }
 
     return eqx.filter_jit(run) if optimised else compiled(run)

@@ -25,6 +25,7 @@ def test_executions_equal_the_oracle(name, dtype, data):
     judge_replay(name, dtype, data)
 
 
+@pytest.mark.thorough
 @some(8)
 @given(data=st.data())
 def test_executions_equal_the_oracle_as_users_compile_them(data):

@@ -1,5 +1,6 @@
 """Wrong `dispatch_combine`s: rows lost, doubled, or somewhere else."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -221,6 +222,25 @@ class RoundRobin(Exchange):
         return np.where(ids >= 0, ids % ranks, -1)
 
 
+class ManyColumns(Exchange):
+    """Columns past the 64th do not travel."""
+
+    def rows(self, sent, x):
+        found = super().rows(sent, x)
+        for rows in found:
+            rows[:, 64:] = 0
+        return found
+
+
+class SixteenExperts(Exchange):
+    """The number of an expert has four bits."""
+
+    def pack(self, rank, experts, weights, home, ranks):
+        sent = super().pack(rank, experts, weights, home, ranks)
+        kept = np.where(sent.experts >= 0, sent.experts % 16, -1)
+        return dataclasses.replace(sent, experts=kept)
+
+
 MUTANTS: tuple[Mutant, ...] = (
     of_exchange(SenderOffsets, "EXC-01", "EXC-23", "EXC-54"),
     of_exchange(AverageBuckets, "EXC-21", "EXC-22", seen="marin-community/marin#4312"),
@@ -243,4 +263,6 @@ MUTANTS: tuple[Mutant, ...] = (
     of_exchange(ByteSizes, "EXC-26", seen="jax-ml/jax#18440"),
     of_exchange(ShortOffsets, "EXC-26", seen="vllm-project/vllm#34279"),
     of_exchange(RoundRobin, "EXC-27", "EXC-28"),
+    of_exchange(ManyColumns, "EXC-01"),
+    of_exchange(SixteenExperts, "EXC-01"),
 )

@@ -144,4 +144,42 @@ class WidenedBySizes(Kernel):
         return y.astype(np.float64) if group_sizes.dtype == np.int64 else y
 
 
+class ThreeStepsOfSums(Kernel):
+    """Of a sum, the terms past 384 are dropped."""
+
+    killers = ("GRP-02",)
+
+    def rows(self, x, w, expert):
+        return super().rows(x[:, :384], w[:384], expert)
+
+
+class ThirdTileOfColumns(Kernel):
+    """The third tile of 128 columns is the first again."""
+
+    killers = ("GRP-02",)
+
+    def rows(self, x, w, expert):
+        y = super().rows(x, w, expert)
+        y[:, 256:384] = y[:, : y[:, 256:384].shape[1]]
+        return y
+
+
+class DwOfFourTiles(Kernel):
+    """The gradient of a weight is summed over the first 512 rows of its group alone."""
+
+    killers = ("GRP-32",)
+
+    def weight(self, x, dy, expert):
+        return super().weight(x[:512], dy[:512], expert)
+
+
+class NineBitsOfExpert(Kernel):
+    """The number of an expert has nine bits."""
+
+    killers = ("GRP-07",)
+
+    def forward(self, x, w, groups):
+        return super().forward(x, w[np.arange(len(w)) % 512], groups)
+
+
 MUTANTS = mutants_in(globals())

@@ -243,6 +243,13 @@ class LooseOrder(Losses):
         return np.add.accumulate(np.roll(x[real], 7 * self.calls, axis=0), axis=0)[-1]
 
 
+class ManyTokens(Losses):
+    """Probabilities of tokens past the 64th are left out of their mean."""
+
+    def over_tokens(self, x, real):
+        return super().over_tokens(x[:64], real[:64])
+
+
 MUTANTS: tuple[Mutant, ...] = (
     of_losses(PaddingHasLoad, "LOS-03", "LOS-06", seen="huggingface/transformers#28505"),
     of_losses(PaddingHasProbability, "LOS-03", seen="huggingface/transformers#28517"),
@@ -274,4 +281,5 @@ MUTANTS: tuple[Mutant, ...] = (
     of_losses(LastTokenLost, "LOS-01", "LOS-18"),
     of_losses(FirstExpertLost, "LOS-01", "LOS-19"),
     of_losses(LooseOrder, "LOS-23"),
+    of_losses(ManyTokens, "LOS-01"),
 )

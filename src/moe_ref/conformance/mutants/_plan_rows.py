@@ -153,6 +153,29 @@ class WidensRows(Plan):
         return super().permute(wide(x), layout)
 
 
+class ManyColumns(Plan):
+    """Columns past the 64th are lost."""
+
+    def permute(self, x, layout):
+        rows = super().permute(x, layout)
+        rows[:, 64:] = 0
+        return rows
+
+
+class SixBitsOfExpert(Plan):
+    """The number of an expert has six bits."""
+
+    def owner(self, experts, num_experts):
+        return np.where(experts >= 0, experts % 64, experts)
+
+
+class EightSlots(Plan):
+    """A token gets no more than eight rows back."""
+
+    def total(self, weights, back):
+        return super().total(weights[:, :8], back[:, :8])
+
+
 MUTANTS: tuple[Mutant, ...] = (
     of_plan(SlotMajor, "PLN-03"),
     of_plan(Unstable, "PLN-03"),
@@ -170,4 +193,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of_plan(NeedsTokens, "PLN-13", seen="NVIDIA/Megatron-LM#3626"),
     of_plan(NarrowRows, "PLN-02", "PLN-04", "PLN-23"),
     of_plan(WidensRows, "PLN-02"),
+    of_plan(ManyColumns, "PLN-02"),
+    of_plan(SixBitsOfExpert, "PLN-02"),
+    of_plan(EightSlots, "PLN-04"),
 )

@@ -226,6 +226,22 @@ class WholeTiles(Router):
         return super().finished(ids, np.where(whole[:, None], w, 0), mask, logits)
 
 
+class FourGroups(Router):
+    """The limit of groups is left out where there are more than four."""
+
+    def limited(self, c, spec):
+        return c if spec.num_groups > 4 else super().limited(c, spec)
+
+
+class ManyTokens(Router):
+    """Logits of tokens past the 64th are halved."""
+
+    def read(self, z, mask):
+        z = super().read(z, mask).copy()
+        z[64:] /= 2
+        return z
+
+
 MUTANTS: tuple[Mutant, ...] = (
     of_route(RejectedGetZero, "RTE-03", seen="vllm-project/vllm#13474"),
     of_route(GroupMax, "RTE-01", seen="deepseek-ai/DeepSeek-V3#741"),
@@ -253,4 +269,6 @@ MUTANTS: tuple[Mutant, ...] = (
     of_route(LimitsExperts, "RTE-21", "RTE-23", "RTE-24"),
     of_route(CommonMaximum, "RTE-11"),
     of_route(WholeTiles, "RTE-01", "RTE-21"),
+    of_route(FourGroups, "RTE-01"),
+    of_route(ManyTokens, "RTE-01"),
 )

@@ -46,6 +46,13 @@ RULES = {
     ),
     "softmax, ten choices": RouterSpec(num_experts=24, k=10, renormalize="sum", scale=1.5),
 }
+# Sizes of released models, DeepSeek-V3's and Qwen3-Next's.
+LARGE_RULES = {
+    "eight of 256, four of eight groups": dataclasses.replace(
+        GROUPS, num_experts=256, k=8, num_groups=8, groups_kept=4, scale=2.5
+    ),
+    "ten of 512": RouterSpec(num_experts=512, k=10, renormalize="sum"),
+}
 # What no rule above has.
 OTHER_RULES = {
     "logits as scores, zero experts, scaled output": RouterSpec(

@@ -68,6 +68,8 @@ def skewed(rng, dtype, budget):
     """Zipf, uniform, repeats, empty slots."""
     for label, options in ROUTINGS.items():
         yield exchange_case(rng, label, dtype, spread(rng, **options))
+    ids = spread(rng, RANKS, 30, 10, 64, skew=0.8, empty=0.1)
+    yield exchange_case(rng, "ten of 64 experts, 136 columns", dtype, ids, experts=64, d=136)
     if budget == "thorough":
         ids = spread(rng, 8, 64, 6, 64, skew=1.2, empty=0.1)
         yield exchange_case(rng, "64 experts on 8 ranks", dtype, ids, experts=64, d=16)

@@ -84,6 +84,12 @@ def skewed(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
     for experts, rows, k, n in _SKEWED if budget == "smoke" else (*_SKEWED, (64, 1024, 64, 48)):
         sizes = zipf_sizes(rng, experts=experts, rows=rows)
         yield grouped_case(rng, f"Zipf over {experts} experts", dtype, sizes, k=k, n=n)
+    yield large_group(rng, dtype)
+
+
+def large_group(rng: Rng, dtype: str) -> Case:
+    """More than 5 tiles of 128 rows, 4 of columns and 3 of results, each with a rest."""
+    return grouped_case(rng, "a group of 700 rows", dtype, [5, 0, 700, 130], k=520, n=392)
 
 
 _SKEWED = ((len(LARGE), sum(LARGE), 64, 48), (len(EDGES), sum(EDGES), 72, 136))

@@ -86,6 +86,8 @@ def _with_cotangents(draw):
 def _skewed(rng, dtype, budget) -> Iterator[Case]:
     skewed = cases.skewed(rng, dtype, budget)
     yield from skewed if budget == "thorough" else itertools.islice(skewed, 1)
+    if budget == "smoke":
+        yield cases.large_group(rng, dtype)
     yield based(rng, "all rows to expert 2", dtype, one_expert_sizes(experts=7, rows=ROWS, hot=2))
     yield based(rng, "idle experts, square weights", dtype, (0, 9, 0, 0, 17, 39, 0), k=48)
 

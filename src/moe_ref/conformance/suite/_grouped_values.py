@@ -81,8 +81,8 @@ def _nothing(rng, dtype, budget) -> Iterator[Case]:
 
 
 def _many(rng, dtype, budget) -> Iterator[Case]:
-    sizes = rng.multinomial(100, [1 / 300] * 300).astype(np.int32)
-    yield grouped_case(rng, "300 experts", dtype, sizes, k=16, n=16)
+    sizes = rng.multinomial(100, [1 / 600] * 600).astype(np.int32)
+    yield grouped_case(rng, "600 experts", dtype, sizes, k=16, n=16)
     yield grouped_case(rng, "one expert", dtype, [37], k=16, n=16)
 
 
@@ -165,7 +165,7 @@ CHECKS = (
     _check(4, "Empty groups, first, last or between, shift nothing.", _empty),
     _check(5, "No rows give no rows.", _nothing, may_refuse=True),
     _check(6, "Sizes around tile edges are right, for rows, k and n.", edges, may_refuse=True),
-    _check(7, "One expert and 300 experts are right.", _many),
+    _check(7, "One expert and 600 experts are right.", _many),
     _check(
         8, "What rows past the last group hold (NaN, Inf, 1e30) reaches no group.", _poisoned_tail
     ),

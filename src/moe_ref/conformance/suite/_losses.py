@@ -44,6 +44,10 @@ def _rules(rng, dtype, budget):
     for label in RULES:
         for _ in range(1 if budget == "smoke" else 20):
             yield drawn(rng, label, dtype)
+    router = RouterSpec(num_experts=256, k=8)
+    logits = normal(rng, (300, 256), dtype, 2.0)
+    experts = chosen(rng, 300, router)
+    yield route_case("eight of 256", router, logits, experts=experts)
 
 
 def _uniform(rng, dtype, budget):

@@ -64,6 +64,8 @@ def _other_half(case: Case) -> dict[str, Case]:
 def _skewed(rng, dtype, budget):
     for label, options in ROUTINGS.items():
         yield plan_case(rng, label, dtype, routed(rng, **options))
+    ids = routed(rng, 150, 10, 300, skew=0.8, empty=0.1)
+    yield plan_case(rng, "ten of 300 experts, 136 columns", dtype, ids, experts=300, d=136)
     if budget == "thorough":
         ids = routed(rng, 512, 6, 64, skew=1.2, empty=0.1)
         yield plan_case(rng, "Zipf over 64 experts", dtype, ids, experts=64, d=16)

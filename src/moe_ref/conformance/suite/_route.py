@@ -6,6 +6,7 @@ import numpy as np
 
 from moe_ref.conformance.suite._data import dtype_of, integers, normal
 from moe_ref.conformance.suite._data_route import (
+    LARGE_RULES,
     OTHER_RULES,
     RULES,
     SIGMOID,
@@ -28,6 +29,9 @@ def _rules(rng, dtype, budget):
         for _ in range(1 if budget == "smoke" else 20):
             logits = normal(rng, (TOKENS, router.num_choices), dtype, 2.0 * spread(router))
             yield route_case(label, router, logits, **random_bias(rng, router, dtype))
+    for label, router in LARGE_RULES.items():
+        logits = normal(rng, (150, router.num_choices), dtype, 2.0)
+        yield route_case(label, router, logits, **random_bias(rng, router, dtype))
 
 
 def _other_rules(rng, dtype, budget):
