@@ -184,18 +184,32 @@ def _require_hopper() -> None:
     require(
         hopper() or INTERPRET is not None,
         "implementation",
-        "another than 'mosaic' except on an NVIDIA GPU of compute capability 9.0",
+        "another than 'mosaic' except on an NVIDIA GPU of compute capability 9.0 (and with "
+        "absl-py, for JAX 0.10)",
         jax.devices()[0].device_kind,
     )
 
 
 def hopper() -> bool:
-    """Whether arrays go to an NVIDIA GPU of compute capability 9.0 if nobody says where."""
+    """Whether arrays go to an NVIDIA GPU of compute capability 9.0 if nobody says where.
+
+    JAX must have the compiler of such kernels as well; that of 0.10 is not there without absl-py.
+    """
     chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     device = chosen or jax.devices()[0]
     if isinstance(device, str):
         device = jax.devices(device)[0]
-    return device.platform == "gpu" and getattr(device, "compute_capability", "") == "9.0"
+    capable = device.platform == "gpu" and getattr(device, "compute_capability", "") == "9.0"
+    return capable and _importable()
+
+
+@functools.cache
+def _importable() -> bool:
+    try:
+        from jax.experimental.pallas import mosaic_gpu  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 KERNEL = Kernel(_rows, _weights)
