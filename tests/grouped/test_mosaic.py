@@ -105,6 +105,22 @@ def test_a_cotangent_that_was_not_rounded_counts_in_full():
 
 
 @interpreted
+@pytest.mark.parametrize(("precision", "whole"), [("HIGH", False), ("HIGHEST", True)])
+def test_three_terms_bring_every_bit_through_an_identity(precision, whole):
+    """In a result of float32: what a gradient of bfloat16 is rounded to hides the third term."""
+    x = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    y = _mosaic.KERNEL.rows(
+        jnp.asarray(x),
+        jnp.eye(64, dtype=jnp.bfloat16)[None],
+        jnp.array([64], jnp.int32),
+        transpose=False,
+        dtype=jnp.dtype("float32"),
+        precision=jax.lax.Precision[precision],
+    )
+    assert (np.asarray(y) == x).all() == whole
+
+
+@interpreted
 @times_zero
 def test_at_default_precision_the_cotangent_is_rounded():
     cotangent, _, dw = unrounded("default")

@@ -198,3 +198,11 @@ def test_wrong_use(case):
     arrays = {name: jnp.asarray(given.pop(name)) for name in ("x", "w", "group_sizes")}
     with pytest.raises(ValueError, match=message):
         mx.grouped_matmul_mx(*arrays.values(), **given)
+
+
+@pytest.mark.parametrize("sizes", [[40, 40], [-1, 5]])
+def test_impossible_sizes_that_can_be_seen(sizes):
+    with pytest.raises(ValueError, match="`group_sizes` must be "):
+        mx.grouped_matmul_mx(
+            jnp.ones((64, 32), "float32"), jnp.ones((2, 32, 8), "float32"), jnp.array(sizes)
+        )

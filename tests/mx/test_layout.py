@@ -1,5 +1,6 @@
 """Scales in the hardware's order, groups that start at whole blocks, and back."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -57,3 +58,10 @@ def test_wrong_use():
         mx.unswizzle_scales(jnp.zeros(511, jnp.uint8), 3, 3)
     with pytest.raises(ValueError, match="`scales` must be UInt8"):
         mx.swizzle_scales(jnp.zeros((3, 3), jnp.int32))
+
+
+def test_rows_stay_inside_where_sizes_wrap():
+    rows = 2**16
+    sizes = jnp.full(2**16, rows, jnp.int32)
+    to = jax.jit(lambda sizes: mx.aligned_rows(sizes, rows=rows, alignment=32))(sizes)
+    assert np.array_equal(to, np.arange(rows))

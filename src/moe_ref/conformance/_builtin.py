@@ -1,5 +1,6 @@
 """moe_ref's own implementations, as they are judged."""
 
+import dataclasses
 import functools
 import types
 from typing import Any
@@ -13,11 +14,11 @@ from moe_ref.dispatch import combine, permute, plan, plan_capacity
 from moe_ref.grouped import grouped_matmul, implementations
 from moe_ref.layers import Capacity, Dense, Dropless
 from moe_ref.routing import Routing, balance_loss, expert_load, route, update_selection_bias, z_loss
-from moe_ref.spec import CapacitySpec
+from moe_ref.spec import CapacitySpec, Numerics
 
 
 def builtin() -> tuple[Implementation, ...]:
-    """moe_ref's own implementations, with everything they declare."""
+    """moe_ref's own implementations, with everything they declare, on the default backend."""
     grouped = tuple(
         Implementation(
             name=f"grouped_matmul[{name}]",
@@ -57,7 +58,11 @@ def builtin() -> tuple[Implementation, ...]:
         )
         for name, execution in executions.items()
     )
-    return (*grouped, *single, *exchanges(), *layers)
+    every = (*grouped, *single, *exchanges(), *layers)
+    if jax.default_backend() != "gpu":
+        return every
+    cores = {name: Numerics.on_tensor_cores(name) for name in ("bfloat16", "float16")}
+    return tuple(dataclasses.replace(each, numerics=cores) for each in every)
 
 
 def _route(logits: Any, spec: Any, bias: Any = None, mask: Any = None) -> Any:

@@ -11,6 +11,7 @@ from moe_ref._errors import require, require_choice
 from moe_ref._typing import checked
 from moe_ref._varying import vary_together
 from moe_ref.grouped import grouped_matmul, implementations
+from moe_ref.grouped._groups import as_int32, check_group_sizes
 from moe_ref.mx._format import FORMATS
 from moe_ref.mx._layout import aligned_length, aligned_rows
 from moe_ref.mx._quantize import POLICIES, quantize
@@ -83,8 +84,9 @@ def grouped_matmul_mx(
         One row for each row of `x`; rows that no group owns are 0.
 
     Raises:
-        ValueError: ranks, sizes, dtypes or names do not fit, also while tracing; or a gradient of
-            the gradient is asked for, which rounding does not have.
+        ValueError: ranks, sizes, dtypes or names do not fit, also while tracing; sizes whose
+            values are known are negative or sum to more than `rows`; or a gradient of the gradient
+            is asked for, which rounding does not have.
 
     Special cases:
         Tail: rows past the last group may hold anything and reach nothing, value and gradient.
@@ -116,7 +118,8 @@ def grouped_matmul_mx(
     require_choice(wgrad, "wgrad", WGRAD)
     require_choice(implementation, "implementation", ("auto", *implementations()))
     static = _Static(format, rule, nonfinite, wgrad, implementation, dtype)
-    sizes = group_sizes.astype(jnp.int32)
+    check_group_sizes(group_sizes, x.shape[0])
+    sizes = as_int32(group_sizes, x.shape[0])
     return _matmul(static, *vary_together(x, w, sizes))
 
 

@@ -5,6 +5,7 @@ from jaxtyping import Array, Int32, Integer, UInt8
 
 from moe_ref._errors import require
 from moe_ref._typing import checked
+from moe_ref.grouped._groups import as_int32, offsets
 
 # A tile of 128 rows by 4 scales is 32 runs of 16 bytes: rows 32 apart lie side by side.
 _ROWS, _COLUMNS, _RUNS = 128, 4, 32
@@ -115,8 +116,8 @@ def aligned_rows(
         ```
     """
     length = aligned_length(rows, experts=group_sizes.shape[0], alignment=alignment)
-    sizes = jnp.clip(group_sizes.astype(jnp.int32), 0, rows)
-    ends = jnp.cumsum(sizes, dtype=jnp.int32)
+    starts, ends = offsets(as_int32(group_sizes, rows), rows)
+    sizes = ends - starts
     padded = (sizes + (alignment - 1)) // alignment * alignment
     moved = jnp.cumsum(padded - sizes, dtype=jnp.int32) - (padded - sizes)
     row = jnp.arange(rows, dtype=jnp.int32)
