@@ -5,7 +5,15 @@ import dataclasses
 import jaxtyping
 import pytest
 
-from moe_ref.spec import CapacitySpec, ExpertSpec, LayerSpec, Numerics, RouterSpec, preset
+from moe_ref.spec import (
+    CapacitySpec,
+    ExpertSpec,
+    LayerSpec,
+    MXSpec,
+    Numerics,
+    RouterSpec,
+    preset,
+)
 
 ROUTER = RouterSpec(num_experts=8, k=2)
 GROUPS = RouterSpec(
@@ -99,6 +107,10 @@ BAD = [
     (CAPACITY, {"drop_order": "random"}, ["`drop_order`", "k_major", "'random'"]),
     (CAPACITY, {"capacity_rounding": "round"}, ["`capacity_rounding`", "floor", "'round'"]),
     (Numerics(), {"inputs": "float8"}, ["`inputs`", "bfloat16", "'float8'"]),
+    (MXSpec(), {"format": "fp8"}, ["`format`", "mxfp8_e4m3", "'fp8'"]),
+    (MXSpec(), {"rule": "nearest"}, ["`rule`", "rceil_real", "'nearest'"]),
+    (MXSpec(), {"nonfinite": "keep"}, ["`nonfinite`", "poison", "'keep'"]),
+    (MXSpec(), {"wgrad": "hp"}, ["`wgrad`", "requantize", "'hp'"]),
 ]
 
 
@@ -152,7 +164,7 @@ def test_replace_refuses_a_field_of_a_missing_record():
         LAYER.replace(expert_capacity=4)
 
 
-@pytest.mark.parametrize("record", [ROUTER, EXPERT, LAYER, CAPACITY, Numerics()])
+@pytest.mark.parametrize("record", [ROUTER, EXPERT, LAYER, CAPACITY, Numerics(), MXSpec()])
 def test_records_are_frozen_and_hashable(record):
     with pytest.raises(dataclasses.FrozenInstanceError):
         record.name = "other"

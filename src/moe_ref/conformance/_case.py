@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from moe_ref.spec import Numerics
+from moe_ref.spec import MXSpec, Numerics
 
 _PRINTABLE = 160
 
@@ -20,6 +20,7 @@ class Case:
             a nested dict, as `MoE.from_arrays` takes it.
         spec: the `LayerSpec`, where the operation reads one.
         numerics: what the kernel declares for this dtype; None: as moe_ref's own executions.
+        mx: the MX format and rules that the kernel declares; None: those of `MXSpec()`.
         once: tried in the first of a kernel's dtypes only, since all depend on it in the same way.
     """
 
@@ -27,6 +28,7 @@ class Case:
     arrays: dict[str, Any]
     spec: Any = None
     numerics: Numerics | None = None
+    mx: MXSpec | None = None
     once: bool = False
 
     def replace(self, **arrays: Any) -> "Case":
@@ -55,6 +57,8 @@ class Case:
         if self.spec is not None:
             lines.append("from moe_ref.spec import CapacitySpec, ExpertSpec, LayerSpec, RouterSpec")
             lines.append(f"spec = {self.spec!r}")
+        if self.mx is not None:
+            lines.append(f"# declared: {self.mx!r}")
         if "layer" in self.arrays:
             lines.append("from moe_ref.layers import MoE")
         for name, array in self.arrays.items():

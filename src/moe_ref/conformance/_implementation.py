@@ -7,7 +7,7 @@ from typing import Any, Literal
 from moe_ref._errors import require, require_choice
 from moe_ref.conformance._case import Case
 from moe_ref.conformance.operations import LIBRARIES, OPERATIONS
-from moe_ref.spec import Numerics
+from moe_ref.spec import MXSpec, Numerics
 
 Ties = Literal["lowest", "any"]
 
@@ -26,6 +26,7 @@ class Implementation:
         dtypes: dtypes it accepts.
         numerics: in which precision it computes, by dtype; where none is given, as moe_ref's own
             executions do (`Numerics.of`).
+        mx: the MX format and rules of a kernel that quantises; None: those of `MXSpec()`.
         gradients: it can be differentiated; or the inputs it has a gradient of: what is declared
             has to be there. None: find out, but for a `vjp`, which declares all of them.
         multiple_of: dimension to what its size must be a multiple of; for `rows` every group.
@@ -53,6 +54,7 @@ class Implementation:
     arrays: str = "jax"
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     numerics: Mapping[str, Numerics] = dataclasses.field(default_factory=dict)
+    mx: MXSpec | None = None
     gradients: bool | tuple[str, ...] | None = None
     multiple_of: Mapping[str, int] = dataclasses.field(default_factory=dict)
     minimum: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -80,6 +82,8 @@ class Implementation:
                     require_choice(name, "gradients", OPERATIONS[self.op].differentiable)
         require_choice(self.arrays, "arrays", LIBRARIES)
         require_choice(self.ties, "ties", ("lowest", "any"))
+        declared = self.mx is None or isinstance(self.mx, MXSpec)
+        require(declared, "mx", "an MXSpec or None", repr(self.mx))
         require(not isinstance(self.dtypes, str), "dtypes", "a tuple of names", repr(self.dtypes))
         require(len(self.dtypes) > 0, "dtypes", "at least one", self.dtypes)
         for dtype in (*self.dtypes, *self.numerics):
@@ -130,7 +134,7 @@ class Implementation:
             return None
         if self.takes is not None and not self.takes(case):
             return None
-        return dataclasses.replace(case, numerics=self.numerics.get(case.dtype))
+        return dataclasses.replace(case, numerics=self.numerics.get(case.dtype), mx=self.mx)
 
 
 DIMENSIONS = ("rows", "experts", "k", "n", "tokens", "d_model", "d_hidden", "ranks")

@@ -12,7 +12,7 @@ import numpy as np
 
 from moe_ref.conformance._case import Case, leaves, nest
 from moe_ref.conformance.suite._data import dtype_of
-from moe_ref.spec import LayerSpec, Numerics
+from moe_ref.spec import LayerSpec, MXSpec, Numerics
 
 _ABOUT = "__case__"
 
@@ -42,6 +42,7 @@ def save_case(saved: Saved, folder: str | os.PathLike) -> str:
         "label": case.label,
         "spec": None if case.spec is None else case.spec.to_dict(),
         "numerics": None if case.numerics is None else dataclasses.asdict(case.numerics),
+        "mx": None if case.mx is None else dataclasses.asdict(case.mx),
         "dtypes": {name: array.dtype.name for name, array in flat.items()},
     }
     # npz knows no bfloat16; float32 holds the same numbers.
@@ -64,12 +65,13 @@ def load_case(path: str | os.PathLike) -> Saved:
             arrays = {
                 name: stored[name].astype(dtype_of(kind)) for name, kind in about["dtypes"].items()
             }
-        spec, numerics = about["spec"], about["numerics"]
+        spec, numerics, mx = about["spec"], about["numerics"], about.get("mx")
         case = Case(
             label=about["label"],
             arrays=nest(arrays),
             spec=None if spec is None else LayerSpec.from_dict(spec),
             numerics=None if numerics is None else Numerics(**numerics),
+            mx=None if mx is None else MXSpec(**mx),
         )
         names = {name: str(about[name]) for name in ("check", "op", "implementation")}
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:

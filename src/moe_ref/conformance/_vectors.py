@@ -149,4 +149,5 @@ def _about(case: Case) -> dict[str, Any]:
         "label": case.label,
         "spec": None if case.spec is None else case.spec.to_dict(),
         "numerics": None if case.numerics is None else dataclasses.asdict(case.numerics),
+        "mx": None if case.mx is None else dataclasses.asdict(case.mx),
     }

@@ -29,7 +29,7 @@ from moe_ref.conformance._vectors import (
 from moe_ref.conformance._worker import Outcome
 from moe_ref.conformance.operations import Outputs
 from moe_ref.conformance.suite import checks
-from moe_ref.spec import SPEC_VERSION, LayerSpec, Numerics
+from moe_ref.spec import SPEC_VERSION, LayerSpec, MXSpec, Numerics
 
 Tensors = dict[str, np.ndarray]
 
@@ -185,10 +185,11 @@ def case_of(place: pathlib.Path, entry: dict[str, Any]) -> Case:
     tensors = load_file(path)
     others = {"expected", *entry["related"]}
     own = {k: v for k, v in tensors.items() if _prefix(k) not in others}
-    spec, numerics = entry["spec"], entry["numerics"]
+    spec, numerics, mx = entry["spec"], entry["numerics"], entry.get("mx")
     return Case(
         label=f"{entry['file']}, {entry['label']}",
         arrays=nest(own),
         spec=None if spec is None else LayerSpec.from_dict(spec),
         numerics=None if numerics is None else Numerics(**numerics),
+        mx=None if mx is None else MXSpec(**mx),
     )
