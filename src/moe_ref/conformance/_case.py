@@ -1,13 +1,23 @@
 """One input of one operation, and how to write it down."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from moe_ref.spec import MXSpec, Numerics
 
 _PRINTABLE = 160
+
+Manner = Literal["alone", "together", "reused", "watched", "transposed", "spaced"]
+# What a reader of a failing input has to know beside its numbers.
+_MANNERS: dict[str, str] = {
+    "together": "Call it on other arrays of these shapes before a result is read.",
+    "reused": "Call `unpermute` a second time, on other rows and weights.",
+    "watched": "Look at the arrays after the call.",
+    "transposed": "Give every matrix as the transposed view of its transpose.",
+    "spaced": "Give every array as every other element of a larger one.",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +32,11 @@ class Case:
         numerics: what the kernel declares for this dtype; None: as moe_ref's own executions.
         mx: the MX format and rules that the kernel declares; None: those of `MXSpec()`.
         once: tried in the first of a kernel's dtypes only, since all depend on it in the same way.
+        manner: how the kernel is called. `alone`: on dense arrays, and results are read before
+            anything else happens. `together`: the related inputs of the check are called, too,
+            before any result is read. `reused`: what was returned for it serves the related inputs.
+            `watched`: the arrays given must be the same after the call. `transposed`: matrices lie
+            in memory column by column. `spaced`: other numbers lie between those of an array.
     """
 
     label: str
@@ -30,6 +45,7 @@ class Case:
     numerics: Numerics | None = None
     mx: MXSpec | None = None
     once: bool = False
+    manner: Manner = "alone"
 
     def replace(self, **arrays: Any) -> "Case":
         """A copy with some arrays changed."""
@@ -66,6 +82,8 @@ class Case:
                 lines.append(f"layer = MoE.from_arrays(spec, {_literal_dict(array)})")
             elif array is not None:
                 lines.append(f"{name} = {_literal(array)}")
+        if self.manner in _MANNERS:
+            lines.append(f"# {_MANNERS[self.manner]}")
         if any(array.size > _PRINTABLE for array in leaves(self.arrays).values()):
             lines.append("# np.empty stands for arrays too large to print: save the inputs.")
         return "\n".join(lines)

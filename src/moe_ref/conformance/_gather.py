@@ -38,7 +38,12 @@ def gather(check: Check, case: Case, give: Callable[[str, Case], Outcome]) -> Ou
 
 
 def calls(runner: Runner) -> Source:
-    """Outcomes from calling a kernel."""
-    return lambda check, case: gather(
-        check, case, lambda _, given: runner.call(check.method, given)
-    )
+    """Outcomes from calling a kernel, in the manner of the case."""
+
+    def outcome(check: Check, case: Case) -> Outcome:
+        if case.manner not in ("together", "reused") or check.related is None:
+            return gather(check, case, lambda _, given: runner.call(check.method, {"": given})[""])
+        found = runner.call(check.method, {"": case, **check.related(case)})
+        return gather(check, case, lambda name, _: found[name])
+
+    return outcome

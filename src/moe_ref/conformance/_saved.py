@@ -40,6 +40,7 @@ def save_case(saved: Saved, folder: str | os.PathLike) -> str:
         "op": saved.op,
         "implementation": saved.implementation,
         "label": case.label,
+        "manner": case.manner,
         "spec": None if case.spec is None else case.spec.to_dict(),
         "numerics": None if case.numerics is None else dataclasses.asdict(case.numerics),
         "mx": None if case.mx is None else dataclasses.asdict(case.mx),
@@ -68,6 +69,7 @@ def load_case(path: str | os.PathLike) -> Saved:
         spec, numerics, mx = about["spec"], about["numerics"], about.get("mx")
         case = Case(
             label=about["label"],
+            manner=about.get("manner", "alone"),
             arrays=nest(arrays),
             spec=None if spec is None else LayerSpec.from_dict(spec),
             numerics=None if numerics is None else Numerics(**numerics),

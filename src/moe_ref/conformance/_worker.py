@@ -6,15 +6,24 @@ import pickle
 import subprocess
 import sys
 import traceback
+from collections.abc import Mapping
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
 import jax
 
+from moe_ref.conformance import operations
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._implementation import Implementation
 from moe_ref.conformance._output import Output
-from moe_ref.conformance.operations import OPERATIONS, Method, Outputs, Refused, evaluate
+from moe_ref.conformance.operations import (
+    OPERATIONS,
+    Method,
+    Outputs,
+    Refused,
+    Unusable,
+    evaluate_all,
+)
 
 _START = "from moe_ref.conformance._worker import serve; serve({fd}, {memory})"
 _STARTUP_SECONDS = 300.0
@@ -66,23 +75,27 @@ class Runner:
             except (pickle.PicklingError, AttributeError, TypeError):
                 self.isolated = False
 
-    def call(self, method: Method, case: Case) -> Outcome:
-        """Evaluate `case`."""
+    def call(self, method: Method, cases: Mapping[str, Case]) -> dict[str, Outcome]:
+        """Evaluate inputs in the manner of the first one; what fails, fails for all of them."""
+        found = self._answer(method, cases)
+        return dict.fromkeys(cases, found) if isinstance(found, Outcome) else found
+
+    def _answer(self, method: Method, cases: Mapping[str, Case]) -> Outcome | dict[str, Outcome]:
         if not self.isolated:
-            return _attempt(self._implementation, method, case)
+            return _attempt(self._implementation, method, cases)
         try:
             connection = self._started()
             if not self.isolated:
-                return _attempt(self._implementation, method, case)
+                return _attempt(self._implementation, method, cases)
             assert self._output is not None
             self._output.reset()
-            connection.send((method, case))
+            connection.send((method, cases))
             if not connection.poll(self._time_limit):
                 self.close()
                 return Outcome(broken=f"no answer within {self._time_limit:g} seconds")
-            outcome = connection.recv()
+            found = connection.recv()
             flood = self._output.flood
-            return Outcome(broken=flood) if flood is not None else outcome
+            return Outcome(broken=flood) if flood is not None else found
         except (EOFError, OSError):
             code = self.close()
             how = f"exited, {code}" if code is None or code >= 0 else f"killed by signal {-code}"
@@ -156,10 +169,10 @@ def serve(descriptor: int, memory: int) -> None:
     connection.send(_READY)
     while True:
         try:
-            method, case = connection.recv()
+            method, cases = connection.recv()
         except EOFError:
             return
-        connection.send(_attempt(implementation, method, case))
+        connection.send(_attempt(implementation, method, cases))
 
 
 def _limit_memory(extra: int) -> None:
@@ -177,14 +190,26 @@ def _limit_memory(extra: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
-def _attempt(implementation: Implementation, method: Method, case: Case) -> Outcome:
+def _attempt(
+    implementation: Implementation, method: Method, cases: Mapping[str, Case]
+) -> Outcome | dict[str, Outcome]:
+    operation = OPERATIONS[implementation.op]
     try:
-        return Outcome(
-            outputs=evaluate(OPERATIONS[implementation.op], implementation, method, case)
-        )
+        found = evaluate_all(operation, implementation, method, cases)
+        return {name: Outcome(outputs=outputs) for name, outputs in found.items()}
     except Refused as refused:
         return Outcome(refused=str(refused))
+    except Unusable as unusable:
+        return Outcome(broken=" ".join(str(unusable).split()))
     except (Exception, SystemExit) as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
         text = str(error).splitlines()[0][:300] if str(error) else ""
-        return Outcome(broken=f"{type(error).__name__}: {text} ({last.name}, line {last.lineno})")
+        return Outcome(broken=f"{type(error).__name__}: {text}{_place(error)}")
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of the kernel's own file that led to an error; nothing without one."""
+    ours = (__file__, os.path.dirname(operations.__file__))
+    frames = traceback.extract_tb(error.__traceback__)
+    kernel = next((f.filename for f in frames if not f.filename.startswith(ours)), None)
+    mine = [frame for frame in frames if frame.filename == kernel]
+    return f" ({mine[-1].name}, line {mine[-1].lineno})" if mine else ""

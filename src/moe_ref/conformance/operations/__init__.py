@@ -3,7 +3,9 @@
 from moe_ref.conformance.operations._call import Method as Method
 from moe_ref.conformance.operations._call import Outputs as Outputs
 from moe_ref.conformance.operations._call import Refused as Refused
+from moe_ref.conformance.operations._call import Unusable as Unusable
 from moe_ref.conformance.operations._call import evaluate as evaluate
+from moe_ref.conformance.operations._call import evaluate_all as evaluate_all
 from moe_ref.conformance.operations._call import moving as moving
 from moe_ref.conformance.operations._dispatch_combine import DISPATCH_COMBINE
 from moe_ref.conformance.operations._grouped import GROUPED_MATMUL

@@ -22,9 +22,15 @@ class Library:
 
     name = "numpy"
 
-    def give(self, array: np.ndarray) -> Any:
-        """An array of this library."""
-        return array.copy()
+    def give(self, array: np.ndarray, manner: str = "alone") -> Any:
+        """An array of this library, which lies in memory as the manner of a `Case` says."""
+        whole, view = laid_out(array, manner)
+        whole = whole.copy()
+        return whole if view is None else view(whole)
+
+    def is_gone(self, array: Any) -> bool:
+        """Whether the memory of an input was given away."""
+        return False
 
     def take(self, array: Any) -> np.ndarray:
         """A result as a NumPy array, whichever library it is of."""
@@ -56,17 +62,20 @@ class Library:
         return results
 
     def pull(
-        self, run: Callable[[Tree], Tree], moving: Tree, main: str, cotangent: np.ndarray
-    ) -> tuple[Tree, Tree]:
-        """Results, and the gradients of the moving inputs."""
+        self, run: Callable[[Tree], Tree], moving: Tree, main: str
+    ) -> tuple[Tree, Callable[[Any], Tree]]:
+        """Results, and what gives the gradients of the moving inputs for a cotangent."""
         raise NotImplementedError("NumPy has no gradients: give `vjp=` with the kernel")
 
 
 class _Jax(Library):
     name = "jax"
 
-    def give(self, array):
-        return jnp.asarray(array)
+    def give(self, array, manner="alone"):
+        return jnp.array(array)  # a copy: a kernel may write where it must not
+
+    def is_gone(self, array):
+        return array.is_deleted()
 
     def layer(self, arrays, spec):
         return MoE.from_arrays(spec, arrays)
@@ -86,11 +95,11 @@ class _Jax(Library):
     def finish(self, results):
         return jax.block_until_ready(results)
 
-    def pull(self, run, moving, main, cotangent):
+    def pull(self, run, moving, main):
         results, pull = jax.vjp(run, moving)
         cotangents = {name: _zero_cotangent(result) for name, result in results.items()}
-        cotangents[main] = jnp.asarray(cotangent).astype(results[main].dtype)
-        return results, pull(cotangents)[0]
+        kind = results[main].dtype
+        return results, lambda given: pull(cotangents | {main: given.astype(kind)})[0]
 
 
 class _Torch(Library):
@@ -105,11 +114,14 @@ class _Torch(Library):
             ) from None
         self.device = "cuda" if self.torch.cuda.is_available() else "cpu"
 
-    def give(self, array):
+    def give(self, array, manner="alone"):
+        whole, view = laid_out(array, manner)
         if array.dtype.name == "bfloat16":
-            return self._dense(array.view(np.int16)).view(self.torch.bfloat16)
-        wide = {"uint16": np.int32, "uint32": np.int64}.get(array.dtype.name, array.dtype)
-        return self._dense(array.astype(wide))
+            given = self._dense(whole.view(np.int16)).view(self.torch.bfloat16)
+        else:
+            wide = {"uint16": np.int32, "uint32": np.int64}.get(array.dtype.name, array.dtype)
+            given = self._dense(whole.astype(wide))
+        return given if view is None else view(given)
 
     def _dense(self, array):
         # NumPy gives empty arrays strides of 0, which torch's kernels take for broadcast ones.
@@ -126,18 +138,32 @@ class _Torch(Library):
     def stack(self, numbers):
         return self.torch.stack(list(numbers))
 
-    def pull(self, run, moving, main, cotangent):
+    def pull(self, run, moving, main):
         leaves_ = {name: tensor.detach().requires_grad_() for name, tensor in moving.items()}
         results = run(leaves_)
-        given = self.give(cotangent).to(results[main].dtype)
-        found = self.torch.autograd.grad(
-            results[main], list(leaves_.values()), given, allow_unused=True
-        )
-        gradients = {
-            name: self.torch.zeros_like(leaf) if gradient is None else gradient
-            for (name, leaf), gradient in zip(leaves_.items(), found, strict=True)
-        }
-        return results, gradients
+
+        def back(cotangent):
+            given = cotangent.to(results[main].dtype)
+            inputs = list(leaves_.values())
+            found = self.torch.autograd.grad(results[main], inputs, given, allow_unused=True)
+            return {
+                name: self.torch.zeros_like(leaf) if gradient is None else gradient
+                for (name, leaf), gradient in zip(leaves_.items(), found, strict=True)
+            }
+
+        return results, back
+
+
+def laid_out(array: np.ndarray, manner: str) -> tuple[np.ndarray, Callable[[Any], Any] | None]:
+    """A dense array that holds the numbers, and the view of it that is the array asked for."""
+    if manner == "transposed" and array.ndim > 1:
+        return np.ascontiguousarray(array.swapaxes(-1, -2)), lambda a: a.swapaxes(-1, -2)
+    if manner == "spaced" and array.ndim > 0:
+        # Each number comes twice, the second time as that of a neighbour.
+        between = np.roll(array, 1, axis=-1) if array.shape[-1] > 1 else np.ones_like(array)
+        whole = np.stack([array, between], axis=-1).reshape(*array.shape[:-1], 2 * array.shape[-1])
+        return whole, lambda a: a[..., ::2]
+    return array, None
 
 
 _KINDS: dict[str, type[Library]] = {"jax": _Jax, "numpy": Library, "torch": _Torch}
