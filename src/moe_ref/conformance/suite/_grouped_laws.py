@@ -30,7 +30,7 @@ from moe_ref.conformance.suite._grouped_gradients import NO_GRADIENT, gradient_n
 
 
 @dataclasses.dataclass(frozen=True)
-class _Move:
+class Move:
     """Another call with rows and experts of a case.
 
     Attributes:
@@ -51,10 +51,10 @@ class _Move:
         return case.replace(w=arrays["w"][self.experts], group_sizes=sizes, **moved)
 
 
-_Law = Callable[[Case], Mapping[str, _Move]]
+Law = Callable[[Case], Mapping[str, Move]]
 
 
-def _groups(case: Case) -> list[np.ndarray]:
+def groups(case: Case) -> list[np.ndarray]:
     """Rows of each expert, and last those of none."""
     ends = np.cumsum(case.arrays["group_sizes"].astype(np.int64))
     return np.split(np.arange(len(case.arrays["x"])), ends)
@@ -64,20 +64,21 @@ def _all_experts(case: Case) -> np.ndarray:
     return np.arange(len(case.arrays["w"]))
 
 
-def _relabelled(case: Case) -> dict[str, _Move]:
-    *groups, tail = _groups(case)
-    rows = np.concatenate([*groups[::-1], tail])
+def relabelled(case: Case) -> dict[str, Move]:
+    """The last expert first."""
+    *own, tail = groups(case)
+    rows = np.concatenate([*own[::-1], tail])
     experts = _all_experts(case)[::-1]
-    return {"relabelled": _Move(rows, experts, case.arrays["group_sizes"][experts])}
+    return {"relabelled": Move(rows, experts, case.arrays["group_sizes"][experts])}
 
 
-def _split(case: Case) -> dict[str, _Move]:
-    *groups, _ = _groups(case)
+def _split(case: Case) -> dict[str, Move]:
+    *own, _ = groups(case)
     sizes, experts = case.arrays["group_sizes"], _all_experts(case)
     first = experts <= len(experts) // 2
     return {
-        name: _Move(
-            np.concatenate([groups[e] for e in experts[chosen]]),
+        name: Move(
+            np.concatenate([own[e] for e in experts[chosen]]),
             experts,
             np.where(chosen, sizes, 0),
         )
@@ -86,32 +87,34 @@ def _split(case: Case) -> dict[str, _Move]:
     }
 
 
-def _unused(case: Case) -> dict[str, _Move]:
+def _unused(case: Case) -> dict[str, Move]:
     experts = np.append(-1, _all_experts(case)) % len(case.arrays["w"])
     rows = np.arange(len(case.arrays["x"]))
-    return {"unused": _Move(rows, experts, np.append(0, case.arrays["group_sizes"]))}
+    return {"unused": Move(rows, experts, np.append(0, case.arrays["group_sizes"]))}
 
 
-def _permuted(case: Case) -> dict[str, _Move]:
-    *groups, tail = _groups(case)
-    rows = np.concatenate([*(group[::-1] for group in groups), tail])
-    return {"permuted": _Move(rows, _all_experts(case), case.arrays["group_sizes"])}
+def permuted(case: Case) -> dict[str, Move]:
+    """The last row of each group first."""
+    *own, tail = groups(case)
+    rows = np.concatenate([*(group[::-1] for group in own), tail])
+    return {"permuted": Move(rows, _all_experts(case), case.arrays["group_sizes"])}
 
 
-def _repeated(case: Case) -> dict[str, _Move]:
+def _repeated(case: Case) -> dict[str, Move]:
     """The first row of each group in the place of its last."""
     rows = np.arange(len(case.arrays["x"]))
-    for group in _groups(case)[:-1]:
+    for group in groups(case)[:-1]:
         rows[group[-1:]] = group[:1]
-    return {"repeated": _Move(rows, _all_experts(case), case.arrays["group_sizes"])}
+    return {"repeated": Move(rows, _all_experts(case), case.arrays["group_sizes"])}
 
 
-def _every(case: Case) -> dict[str, _Move]:
-    laws = (_relabelled, _split, _unused, _permuted, _repeated)
+def _every(case: Case) -> dict[str, Move]:
+    laws = (relabelled, _split, _unused, permuted, _repeated)
     return {name: move for law in laws for name, move in law(case).items()}
 
 
-def _calls(case: Case, *, law: _Law) -> dict[str, Case]:
+def calls(case: Case, *, law: Law) -> dict[str, Case]:
+    """The inputs of the calls of a law."""
     return {name: move.of(case) for name, move in law(case).items()}
 
 
@@ -122,13 +125,14 @@ def _near(actual: np.ndarray, expected: np.ndarray, truth: oracle.Value, **optio
     return within(actual, dataclasses.replace(truth, value=other, **limits), **options)
 
 
-def _judge_rows(case: Case, outputs: Outputs, *, law: _Law) -> Judgement:
-    return all_of(*_moved_rows(case, outputs, law, "y", truth_of(case)))
+def _judge_rows(case: Case, outputs: Outputs, *, law: Law) -> Judgement:
+    return all_of(*moved_rows(case, outputs, law, "y", truth_of(case)))
 
 
-def _moved_rows(
-    case: Case, outputs: Outputs, law: _Law, name: str, truth: oracle.Value
+def moved_rows(
+    case: Case, outputs: Outputs, law: Law, name: str, truth: oracle.Value
 ) -> Iterator[Judgement]:
+    """Rows of a result of the calls of a law, beside those of the case."""
     for call, move in law(case).items():
         other = move.of(case)
         actual, expected = outputs[f"{call}.{name}"], outputs[name][move.rows]
@@ -136,15 +140,22 @@ def _moved_rows(
         yield _near(actual, expected, truth[move.rows], rows=rows, where=where)
 
 
-def _judge_gradients(case: Case, outputs: Outputs, *, law: _Law) -> Judgement:
+def moved_weights(
+    case: Case, outputs: Outputs, law: Law, truth: oracle.Value
+) -> Iterator[Judgement]:
+    """Gradients of w of the calls of a law, beside those of the case."""
+    for call, move in law(case).items():
+        used = (move.sizes > 0)[:, None, None]
+        expected = np.where(used, outputs["grad.w"][move.experts], 0)
+        limits = truth[move.experts].map(lambda array, used=used: np.where(used, array, 0))
+        yield _near(outputs[f"{call}.grad.w"], expected, limits, where=where_weight)
+
+
+def _judge_gradients(case: Case, outputs: Outputs, *, law: Law) -> Judgement:
     truth, names = gradients_of(case), gradient_names(outputs)
-    judged = list(_moved_rows(case, outputs, law, "grad.x", truth.x)) if "grad.x" in names else []
+    judged = list(moved_rows(case, outputs, law, "grad.x", truth.x)) if "grad.x" in names else []
     if "grad.w" in names and law is not _repeated:  # which changes the sum
-        for call, move in law(case).items():
-            used = (move.sizes > 0)[:, None, None]
-            expected = np.where(used, outputs["grad.w"][move.experts], 0)
-            limits = truth.w[move.experts].map(lambda array, used=used: np.where(used, array, 0))
-            judged.append(_near(outputs[f"{call}.grad.w"], expected, limits, where=where_weight))
+        judged += moved_weights(case, outputs, law, truth.w)
     return all_of(*judged) if judged else NO_GRADIENT
 
 
@@ -163,16 +174,16 @@ def _draw(rng, dtype, budget) -> Iterator[Case]:
 
 
 _SAME = "the same row and weight: |y - y'| <= bound + bound'"
-_LAWS: tuple[tuple[_Law, str, int, int], ...] = (
-    (_relabelled, "Relabelling the experts together with their groups moves {} along.", 20, 53),
+_LAWS: tuple[tuple[Law, str, int, int], ...] = (
+    (relabelled, "Relabelling the experts together with their groups moves {} along.", 20, 53),
     (_split, "A batch in two calls gives {} of one call.", 21, 54),
     (_unused, "An expert that no row uses changes none of {}.", 22, 55),
     (_repeated, "Equal rows of a group have equal {}.", 23, 64),
-    (_permuted, "Permuting the rows of a group permutes {}.", 24, 56),
+    (permuted, "Permuting the rows of a group permutes {}.", 24, 56),
 )
 
 
-def _check(number: int, statement: str, law: _Law, judge, method: Method, **options: Any) -> Check:
+def _check(number: int, statement: str, law: Law, judge, method: Method, **options: Any) -> Check:
     fields: dict[str, Any] = {"formula": _SAME} | options
     return Check(
         id=f"GRP-{number}",
@@ -182,7 +193,7 @@ def _check(number: int, statement: str, law: _Law, judge, method: Method, **opti
         cases=_draw,
         judge=judge,
         method=method,
-        related=functools.partial(_calls, law=law),
+        related=functools.partial(calls, law=law),
         may_refuse=True,  # the calls have other sizes than the case
         **fields,
     )
