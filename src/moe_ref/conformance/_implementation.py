@@ -37,6 +37,7 @@ class Implementation:
         ties: equal scores go to the `lowest` index, or to `any`.
         zero_tail: it writes zeros into rows that belong to no group. False: such rows of the
             result, and of the gradient, are not looked at.
+        contiguous: it takes dense arrays in C order only: no transposed views, none with gaps.
         zero_rows: it takes inputs without rows or tokens.
         masks: it takes a mask of padding tokens.
         stable: `plan` keeps the order of tokens within an expert.
@@ -62,6 +63,7 @@ class Implementation:
     takes: Callable[[Case], bool] | None = None
     ties: Ties = "lowest"
     zero_tail: bool = False
+    contiguous: bool = False
     zero_rows: bool = True
     masks: bool = True
     stable: bool = True
@@ -101,6 +103,11 @@ class Implementation:
     def lowest_wins(self) -> bool:
         """Whether equal scores go to the lowest index: a capability some checks are about."""
         return self.ties == "lowest"
+
+    @property
+    def any_layout(self) -> bool:
+        """Whether arrays may have any strides, which those of JAX do not have."""
+        return self.arrays != "jax" and not self.contiguous
 
     @property
     def autodiff(self) -> bool:

@@ -2,6 +2,7 @@
 
 from moe_ref.conformance.mutants import (
     _alongside,
+    _calls,
     _dispatch_combine_correct,
     _dispatch_combine_gradients,
     _dispatch_combine_rows,
@@ -13,5 +14,10 @@ MUTANTS = (
     *_dispatch_combine_sums.MUTANTS,
     *_dispatch_combine_gradients.MUTANTS,
     _alongside.MUTANTS["dispatch_combine"],
+    *_calls.MUTANTS["dispatch_combine"],
 )
-CORRECT = (*_dispatch_combine_correct.CORRECT, _alongside.CORRECT["dispatch_combine"])
+CORRECT = (
+    *_dispatch_combine_correct.CORRECT,
+    _alongside.CORRECT["dispatch_combine"],
+    _calls.CORRECT["dispatch_combine"],
+)

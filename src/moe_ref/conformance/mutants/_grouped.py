@@ -2,6 +2,7 @@
 
 from moe_ref.conformance.mutants import (
     _alongside,
+    _calls,
     _grouped_correct,
     _grouped_gradients,
     _grouped_poison,
@@ -17,5 +18,10 @@ MUTANTS = (
     *_grouped_precision.MUTANTS,
     *_grouped_gradients.MUTANTS,
     _alongside.MUTANTS["grouped_matmul"],
+    *_calls.MUTANTS["grouped_matmul"],
 )
-CORRECT = (*_grouped_correct.CORRECT, _alongside.CORRECT["grouped_matmul"])
+CORRECT = (
+    *_grouped_correct.CORRECT,
+    _alongside.CORRECT["grouped_matmul"],
+    _calls.CORRECT["grouped_matmul"],
+)

@@ -2,6 +2,7 @@
 
 from moe_ref.conformance.mutants import (
     _alongside,
+    _calls,
     _layer_activation,
     _layer_correct,
     _layer_gradients,
@@ -17,5 +18,6 @@ MUTANTS = (
     *_layer_rounding.MUTANTS,
     *_layer_gradients.MUTANTS,
     _alongside.MUTANTS["layer"],
+    *_calls.MUTANTS["layer"],
 )
-CORRECT = (*_layer_correct.CORRECT, _alongside.CORRECT["layer"])
+CORRECT = (*_layer_correct.CORRECT, _alongside.CORRECT["layer"], _calls.CORRECT["layer"])

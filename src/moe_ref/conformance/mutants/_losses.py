@@ -5,6 +5,7 @@ import numpy as np
 from moe_ref.conformance._implementation import Implementation
 from moe_ref.conformance.mutants import (
     _alongside,
+    _calls,
     _losses_counts,
     _losses_gradients,
     _losses_values,
@@ -55,10 +56,12 @@ CORRECT: tuple[Implementation, ...] = (
         for kernel in (Losses, OneByOne, Double, Pairs)
     ),
     _alongside.CORRECT["losses"],
+    _calls.CORRECT["losses"],
 )
 MUTANTS: tuple[Mutant, ...] = (
     *_losses_values.MUTANTS,
     *_losses_counts.MUTANTS,
     *_losses_gradients.MUTANTS,
     _alongside.MUTANTS["losses"],
+    *_calls.MUTANTS["losses"],
 )

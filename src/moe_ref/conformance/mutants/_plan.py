@@ -2,6 +2,7 @@
 
 from moe_ref.conformance.mutants import (
     _alongside,
+    _calls,
     _plan_capacity,
     _plan_correct,
     _plan_gradients,
@@ -15,5 +16,6 @@ MUTANTS = (
     *_plan_capacity.MUTANTS,
     *_plan_gradients.MUTANTS,
     _alongside.MUTANTS["plan"],
+    *_calls.MUTANTS["plan"],
 )
-CORRECT = (*_plan_correct.CORRECT, _alongside.CORRECT["plan"])
+CORRECT = (*_plan_correct.CORRECT, _alongside.CORRECT["plan"], _calls.CORRECT["plan"])

@@ -8,6 +8,7 @@ import numpy as np
 from moe_ref.conformance._implementation import Implementation
 from moe_ref.conformance.mutants import (
     _alongside,
+    _calls,
     _route_choice,
     _route_gradients,
     _route_precision,
@@ -92,6 +93,7 @@ CORRECT: tuple[Implementation, ...] = (
     _correct(DeclaredNarrow, numerics={"float32": _NARROW}),
     _correct(DeclaredScores, numerics=_SCORES),
     _alongside.CORRECT["route"],
+    _calls.CORRECT["route"],
 )
 MUTANTS: tuple[Mutant, ...] = (
     *_route_choice.MUTANTS,
@@ -99,4 +101,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *_route_precision.MUTANTS,
     *_route_gradients.MUTANTS,
     _alongside.MUTANTS["route"],
+    *_calls.MUTANTS["route"],
 )

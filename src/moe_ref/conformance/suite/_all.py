@@ -5,6 +5,7 @@ from moe_ref.conformance._check import Check
 from moe_ref.conformance.operations import OPERATIONS
 from moe_ref.conformance.suite import (
     _alongside,
+    _calls,
     _dispatch_combine_gradients,
     _dispatch_combine_laws,
     _dispatch_combine_traffic,
@@ -57,6 +58,7 @@ _CHECKS: tuple[Check, ...] = (
     *_dispatch_combine_laws.CHECKS,
     *_dispatch_combine_gradients.CHECKS,
     *_alongside.CHECKS,
+    *_calls.CHECKS,
 )
 
 

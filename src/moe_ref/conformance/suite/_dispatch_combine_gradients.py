@@ -28,15 +28,18 @@ Judge = Callable[[Case, Outputs], Judgement]
 _X, _WEIGHTS, _SCALE = "grad.x", "grad.weights", "grad.scale"
 
 
-def _judge_x(case: Case, outputs: Outputs) -> Judgement:
+def judge_x(case: Case, outputs: Outputs) -> Judgement:
+    """The gradient of x, within the bound."""
     return within(flat(outputs[_X]), gradients(case).x, where=where_token(case))
 
 
-def _judge_weights(case: Case, outputs: Outputs) -> Judgement:
+def judge_weights(case: Case, outputs: Outputs) -> Judgement:
+    """The gradient of the weights, within the bound."""
     return within(flat(outputs[_WEIGHTS]), gradients(case).weights, where=where_token(case))
 
 
-def _judge_scale(case: Case, outputs: Outputs) -> Judgement:
+def judge_scale(case: Case, outputs: Outputs) -> Judgement:
+    """The gradient of the scale, within the bound."""
     return within(outputs[_SCALE], gradients(case).scale, where=_where_expert, whole=True)
 
 
@@ -166,12 +169,12 @@ def _check(
 _DX, _DW = "dx[t] = sum_j w[t,j] scale[e] dy[t]", "dw[t,j] = scale[e] <dy[t], x[t]>"
 _DS = "dscale[e] = sum of w[t,j] <dy[t], x[t]> over the tokens of all ranks"
 CHECKS = (
-    _check(51, "The gradient of x sums over all ranks it went to.", _skewed, _judge_x, _DX, _X),
+    _check(51, "The gradient of x sums over all ranks it went to.", _skewed, judge_x, _DX, _X),
     _check(
         52,
         "The gradient of the weights comes back to their slots.",
         _skewed,
-        _judge_weights,
+        judge_weights,
         _DW,
         _WEIGHTS,
     ),
@@ -179,7 +182,7 @@ CHECKS = (
         53,
         "An expert's gradient sums over the tokens of all ranks, once.",
         _skewed,
-        _judge_scale,
+        judge_scale,
         _DS,
         _SCALE,
     ),
@@ -187,7 +190,7 @@ CHECKS = (
         54,
         "The gradients are right where traffic is lopsided.",
         _lopsided,
-        _each(_judge_x, _judge_weights, _judge_scale),
+        _each(judge_x, judge_weights, judge_scale),
         f"{_DX}; {_DW}; {_DS}",
         _X,
         _WEIGHTS,
@@ -214,7 +217,7 @@ CHECKS = (
         57,
         "The weight of an empty slot, NaN or not, reaches no gradient of x or of an expert.",
         _empty,
-        _each(_judge_x, _judge_scale),
+        _each(judge_x, judge_scale),
         f"{_DX}; {_DS}",
         _X,
         _SCALE,
@@ -231,7 +234,7 @@ CHECKS = (
         59,
         "A NaN in one token, or in its cotangent, reaches its own gradients and its experts'.",
         _poisoned,
-        _each(_judge_x, _judge_weights, _judge_scale),
+        _each(judge_x, judge_weights, judge_scale),
         f"{_DX}; {_DW}; {_DS}",
         _X,
         _WEIGHTS,

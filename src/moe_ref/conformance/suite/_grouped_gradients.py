@@ -29,12 +29,14 @@ from moe_ref.conformance.suite._grouped_cases import (
 NO_GRADIENT = Judgement(status="skipped", detail="no gradient is reported")
 
 
-def _judge_dx(case: Case, outputs: Outputs) -> Judgement:
+def judge_dx(case: Case, outputs: Outputs) -> Judgement:
+    """The gradient of x, rows that belong to a group, within the bound."""
     truth = gradients_of(case).x
     return within(outputs["grad.x"], truth, where=where_row(case), rows=belongs(case))
 
 
-def _judge_dw(case: Case, outputs: Outputs) -> Judgement:
+def judge_dw(case: Case, outputs: Outputs) -> Judgement:
+    """The gradient of w, within the bound."""
     return within(outputs["grad.w"], gradients_of(case).w, where=where_weight)
 
 
@@ -160,13 +162,13 @@ def _check(number: int, statement: str, draw, judge, formula: str, **fields: Any
 _SKEWED, _EDGES, _TINY = map(_with_cotangents, (_skewed, cases.edges, cases.tiny))
 
 CHECKS = (
-    _check(31, "The gradient of x is right under skew.", _SKEWED, _judge_dx, _DX),
-    _check(32, "The gradient of w is right under skew.", _SKEWED, _judge_dw, _DW),
+    _check(31, "The gradient of x is right under skew.", _SKEWED, judge_dx, _DX),
+    _check(32, "The gradient of w is right under skew.", _SKEWED, judge_dw, _DW),
     _check(
         33,
         "The gradient of x is right around tile edges.",
         _EDGES,
-        _judge_dx,
+        judge_dx,
         _DX,
         may_refuse=True,
     ),
@@ -174,7 +176,7 @@ CHECKS = (
         34,
         "The gradient of w is right around tile edges.",
         _EDGES,
-        _judge_dw,
+        judge_dw,
         _DW,
         may_refuse=True,
     ),
@@ -189,14 +191,14 @@ CHECKS = (
         36,
         "What rows past the last group hold, in x or in the cotangent, reaches no gradient of x.",
         _poisoned_tail,
-        _judge_dx,
+        judge_dx,
         _DX,
     ),
     _check(
         37,
         "What rows past the last group hold, in x or in the cotangent, reaches no gradient of w.",
         _poisoned_tail,
-        _judge_dw,
+        judge_dw,
         _DW,
     ),
     _check(
@@ -211,44 +213,44 @@ CHECKS = (
         39,
         "A NaN in one row, or in its cotangent, reaches the weight gradient of its expert only.",
         _poisoned_row,
-        _judge_dw,
+        judge_dw,
         _DW,
     ),
     _check(
         40,
         "A NaN in one row's cotangent reaches the gradient of that row only.",
         _poisoned_row,
-        _judge_dx,
+        judge_dx,
         _DX,
     ),
     _check(
         41,
         "A NaN or Inf in one expert's weight reaches the gradient of that expert's rows only.",
         _poisoned_expert,
-        _judge_dx,
+        judge_dx,
         _DX,
     ),
     _check(
         42,
         "A NaN or Inf in one expert's weight reaches no weight gradient.",
         _poisoned_expert,
-        _judge_dw,
+        judge_dw,
         _DW,
     ),
-    _check(57, "The gradient of x is right for 1 or 3 rows.", _TINY, _judge_dx, _DX),
-    _check(58, "The gradient of w is right for 1 or 3 rows.", _TINY, _judge_dw, _DW),
+    _check(57, "The gradient of x is right for 1 or 3 rows.", _TINY, judge_dx, _DX),
+    _check(58, "The gradient of w is right for 1 or 3 rows.", _TINY, judge_dw, _DW),
     _check(
         59,
         "A small cotangent of one expert's rows keeps its relative accuracy in their gradient.",
         _small_cotangent,
-        _judge_dx,
+        judge_dx,
         _DX,
     ),
     _check(
         60,
         "A small cotangent of one expert's rows keeps its relative accuracy in the weight's.",
         _small_cotangent,
-        _judge_dw,
+        judge_dw,
         _DW,
     ),
     _check(

@@ -34,7 +34,7 @@ def _judge_gradients(case: Case, outputs: Outputs) -> Judgement:
     return all_of(judge_x(case, outputs), judge_weights(case, outputs))
 
 
-def _full(rng, dtype, budget):
+def full(rng, dtype, budget):
     """More slots than room; in every slot position some are dropped."""
     for label, options in ROUTINGS.items():
         ids = routed(rng, **options)
@@ -43,7 +43,7 @@ def _full(rng, dtype, budget):
 
 def _poisoned(rng, dtype, budget):
     """Dropped slots with NaN weights."""
-    for case in _full(rng, dtype, budget):
+    for case in full(rng, dtype, budget):
         case.arrays["weights"][~order(case).kept] = np.nan
         yield case
 
@@ -110,18 +110,18 @@ CHECKS = (
     _check(
         41,
         "No expert has more rows than its capacity, and none fewer than it could.",
-        _full,
+        full,
         judge_sizes,
         "group_sizes[e] = min(#{(t,j): e[t,j] = e}, C)",
     ),
     _check(
         42,
         "The first slots of each expert, token after token, are the ones that survive.",
-        _full,
+        full,
         judge_groups,
         _KEPT,
     ),
-    _check(43, "A dropped slot contributes exactly nothing.", _full, judge_y, _Y, kind="rounding"),
+    _check(43, "A dropped slot contributes exactly nothing.", full, judge_y, _Y, kind="rounding"),
     _check(
         44,
         "The weight of a dropped slot, NaN, reaches nothing.",
