@@ -104,11 +104,12 @@ def _absent(*_: Any, **__: Any) -> Any:
 
 
 def _inputs(check: Check, budget: Budget, seed: int) -> Iterator[tuple[int, Case]]:
-    """The inputs, numbered by dtype."""
+    """The inputs, numbered by dtype; without those whose results alone say nothing of a call."""
     numbers = dict.fromkeys(DTYPES, 0)
     for case in inputs(declares_everything("vectors", check.op), check, budget, seed):
-        yield numbers[case.dtype], case
-        numbers[case.dtype] += 1
+        if case.manner == "alone":
+            yield numbers[case.dtype], case
+            numbers[case.dtype] += 1
 
 
 def _written(place: pathlib.Path, check: Check, number: int, case: Case) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from moe_ref.conformance.mutants import (
     _layer_activation,
     _layer_correct,
     _layer_gradients,
+    _layer_large,
     _layer_rounding,
     _layer_routing,
     _layer_values,
@@ -17,6 +18,7 @@ MUTANTS = (
     *_layer_routing.MUTANTS,
     *_layer_rounding.MUTANTS,
     *_layer_gradients.MUTANTS,
+    *_layer_large.MUTANTS,
     _alongside.MUTANTS["layer"],
     *_calls.MUTANTS["layer"],
 )

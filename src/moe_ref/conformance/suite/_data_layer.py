@@ -141,13 +141,19 @@ def audible(rng, label: str, spec: LayerSpec, dtype: str, *, tokens: int = TOKEN
     return case
 
 
-def every_expert_counts(case: Case) -> bool:
-    """Whether what each visited expert adds to some token is no small part of its output."""
+def every_expert_counts(case: Case, *, all_visited: bool = False) -> bool:
+    """Whether what each visited expert adds to some token is no small part of its output.
+
+    Args:
+        case: the layer.
+        all_visited: experts that no token visits do not count.
+    """
     truth = oracle.layer(case.arrays["x"], case.arrays["layer"], case.spec)
     largest = np.abs(truth.value).max(axis=1)[:, None]
     counts = np.abs(truth.contributions).max(axis=2) >= _AUDIBLE * largest
     ids = truth.routing.experts
-    return bool(np.isin(ids[truth.kept], ids[truth.kept & counts]).all())
+    wanted = np.arange(case.spec.router.num_experts) if all_visited else ids[truth.kept]
+    return bool(np.isin(wanted, ids[truth.kept & counts]).all())
 
 
 def about(case: Case, label: str, **arrays: Any) -> Case:
@@ -161,6 +167,12 @@ def with_experts(case: Case, **arrays: np.ndarray) -> dict[str, Any]:
     return layer | {"experts": layer["experts"] | arrays}
 
 
+def with_router(case: Case, **arrays: np.ndarray) -> dict[str, Any]:
+    """The parameters of the layer with other arrays of its router."""
+    layer = case.arrays["layer"]
+    return layer | {"router": layer["router"] | arrays}
+
+
 def steered(rng, case: Case, hot: Sequence[int]) -> Case:
     """The case with a router that sends every token to the experts `hot`.
 
@@ -171,8 +183,7 @@ def steered(rng, case: Case, hot: Sequence[int]) -> Case:
     weight = layer["router"]["weight"].copy()
     weight[:, 0] = -4
     weight[list(hot), 0] = 4
-    router = layer["router"] | {"weight": weight}
-    return clear(rng, case.replace(x=x, layer=layer | {"router": router}), keep=1)
+    return clear(rng, case.replace(x=x, layer=with_router(case, weight=weight)), keep=1)
 
 
 @np.errstate(all="ignore")
