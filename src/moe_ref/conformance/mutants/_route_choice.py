@@ -95,6 +95,14 @@ class HighestGroupWins(Router):
         return np.where(self.members(allowed, spec), c, -np.inf).astype(c.dtype)
 
 
+class NegativeZeroIsLess(Router):
+    """Numbers are compared by their bits, in which -0 is below 0."""
+
+    def best(self, c, k):
+        least = np.finfo(np.float32).tiny
+        return super().best(np.where((c == 0) & np.signbit(c), -least, c), k)
+
+
 class RemovesEquals(Router):
     """Taking the best score away takes all that equal it, so a worse expert is chosen."""
 
@@ -254,6 +262,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of_route(BiasOnLogits, "RTE-01"),
     of_route(HighestWins, "RTE-02", seen="vllm-project/vllm#54403"),
     of_route(HighestGroupWins, "RTE-02", seen="vllm-project/vllm#55514"),
+    of_route(NegativeZeroIsLess, "RTE-36"),
     of_route(RemovesEquals, "RTE-02", "RTE-13"),
     of_route(IndexBreaksTies, "RTE-14", "RTE-22"),
     of_route(FirstTwice, "RTE-01", "RTE-05"),

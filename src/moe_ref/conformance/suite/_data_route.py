@@ -64,6 +64,20 @@ OTHER_RULES = {
     ),
 }
 # Powers of small scores would be lost in narrow ones: logits of a p-norm lie close together.
+# Rules that compare logits, which zeros of both signs are told apart in.
+SIGNED_RULES = {
+    "softmax over the chosen": RULES["softmax over the chosen"],
+    "sigmoid, chosen by logit and bias": OTHER_RULES["sigmoid, chosen by logit and bias"],
+    "sigmoid, chosen by logit, max of groups": RouterSpec(
+        num_experts=8,
+        k=2,
+        score="sigmoid",
+        choose_by="logit",
+        num_groups=4,
+        groups_kept=2,
+        group_score="max",
+    ),
+}
 _CLOSE = 0.125
 UNBIASED = dataclasses.replace(SIGMOID, selection_bias=False)
 

@@ -10,6 +10,7 @@ from moe_ref.conformance.suite._data_route import (
     OTHER_RULES,
     RULES,
     SIGMOID,
+    SIGNED_RULES,
     TOKENS,
     UNBIASED,
     coarse,
@@ -62,6 +63,18 @@ def _ties(rng, dtype, budget):
             few = _tied_groups(rng, router, shape).astype(dtype_of(dtype))
         few[0] = 0
         yield route_case(f"{label}, few values", router, few, **bias)
+
+
+def _signed_zeros(rng, dtype, budget):
+    """Zeros of both signs, the largest choice scores but for those of a few experts."""
+    for label, router in SIGNED_RULES.items():
+        shape = (TOKENS, router.num_choices)
+        zeros = np.copysign(0.0, rng.choice([-1.0, 1.0], shape))
+        others = rng.choice([-2.0, -1.0, 1.0], shape)
+        logits = np.where(rng.random(shape) < 0.7, zeros, others).astype(dtype_of(dtype))
+        # A bias of -0 leaves every logit as it is.
+        bias = {n: -array for n, array in zero_bias(router, logits.dtype).items()}
+        yield route_case(f"{label}, zeros of both signs", router, logits, **bias)
 
 
 def _tied_groups(rng, router: RouterSpec, shape: tuple[int, int]) -> np.ndarray:
@@ -157,6 +170,15 @@ CHECKS = (
         judge_ties,
         kind="exact",
         formula="score descending, then index ascending",
+        needs="lowest_wins",
+    ),
+    route_check(
+        36,
+        "Negative zero ties with zero, in experts and in groups: the lower index first.",
+        _signed_zeros,
+        judge_ties,
+        kind="exact",
+        formula="-0 = 0; score descending, then index ascending",
         needs="lowest_wins",
     ),
     route_check(
