@@ -8,6 +8,7 @@ import numpy as np
 from moe_ref import oracle
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Check
+from moe_ref.conformance.suite._quantize_judge import truth
 
 Truth = dict[str, Any]
 
@@ -79,9 +80,15 @@ def _layer(case: Case, gradients: bool) -> Truth:
     return {"y": result.output, "experts": result.routing.experts}
 
 
+def _quantize(case: Case, gradients: bool) -> Truth:
+    result = truth(case)
+    return {"codes": result.elements, "scales": result.scales}
+
+
 _TRUTHS: dict[str, Callable[[Case, bool], Truth]] = {
     "grouped_matmul": _grouped_matmul,
     "route": _route,
     "losses": _losses,
     "layer": _layer,
+    "quantize": _quantize,
 }

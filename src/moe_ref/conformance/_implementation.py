@@ -27,6 +27,8 @@ class Implementation:
         numerics: in which precision it computes, by dtype; where none is given, as moe_ref's own
             executions do (`Numerics.of`).
         mx: the MX format and rules of a kernel that quantises; None: those of `MXSpec()`.
+        axis: along which `quantize` has its blocks: -1, the last one, or -2.
+        block: how many values share a scale in `quantize`.
         gradients: it can be differentiated; or the inputs it has a gradient of: what is declared
             has to be there. None: find out, but for a `vjp`, which declares all of them.
         multiple_of: dimension to what its size must be a multiple of; for `rows` every group.
@@ -42,6 +44,8 @@ class Implementation:
         masks: it takes a mask of padding tokens.
         stable: `plan` keeps the order of tokens within an expert.
         capacity: `plan` takes a capacity, a `layer` follows the one of its spec.
+        nan_elements: where `quantize` writes the scale 0xFF, which makes a block NaN, the elements
+            are NaN too, in formats that have one. False: they are not looked at.
         deterministic: the same input gives the same bits.
         batch_invariant: a token's bits do not depend on the other tokens.
         may_decline: it may refuse an input it does not support, with a TypeError, ValueError or
@@ -56,6 +60,8 @@ class Implementation:
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     numerics: Mapping[str, Numerics] = dataclasses.field(default_factory=dict)
     mx: MXSpec | None = None
+    axis: int = -1
+    block: int = 32
     gradients: bool | tuple[str, ...] | None = None
     multiple_of: Mapping[str, int] = dataclasses.field(default_factory=dict)
     minimum: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -68,6 +74,7 @@ class Implementation:
     masks: bool = True
     stable: bool = True
     capacity: bool = False
+    nan_elements: bool = False
     deterministic: bool = True
     batch_invariant: bool = False
     may_decline: bool = True
@@ -86,6 +93,8 @@ class Implementation:
         require_choice(self.ties, "ties", ("lowest", "any"))
         declared = self.mx is None or isinstance(self.mx, MXSpec)
         require(declared, "mx", "an MXSpec or None", repr(self.mx))
+        require(self.axis in (-1, -2), "axis", "-1 or -2", self.axis)
+        require(self.block >= 1, "block", "at least 1", self.block)
         require(not isinstance(self.dtypes, str), "dtypes", "a tuple of names", repr(self.dtypes))
         require(len(self.dtypes) > 0, "dtypes", "at least one", self.dtypes)
         for dtype in (*self.dtypes, *self.numerics):
@@ -129,6 +138,10 @@ class Implementation:
     def fitted(self, case: Case) -> Case | None:
         """The case as this kernel can take it: dimensions rounded up; None: it cannot."""
         operation = OPERATIONS[self.op]
+        own = case if operation.declared is None else operation.declared(case, self)
+        if own is None:
+            return None
+        case = own
         if self.multiple_of and operation.fit is not None:
             case = operation.fit(case, dict(self.multiple_of))
         for dimension, size in operation.sizes(case).items():

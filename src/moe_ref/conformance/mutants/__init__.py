@@ -1,7 +1,15 @@
 """Wrong implementations that the suite must notice, and right ones that it must not."""
 
 from moe_ref.conformance._implementation import Implementation
-from moe_ref.conformance.mutants import _dispatch_combine, _grouped, _layer, _losses, _plan, _route
+from moe_ref.conformance.mutants import (
+    _dispatch_combine,
+    _grouped,
+    _layer,
+    _losses,
+    _plan,
+    _quantize,
+    _route,
+)
 from moe_ref.conformance.mutants._matrix import Matrix as Matrix
 from moe_ref.conformance.mutants._matrix import false_alarms as false_alarms
 from moe_ref.conformance.mutants._matrix import matrix as matrix
@@ -14,6 +22,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_plan.MUTANTS,
     *_layer.MUTANTS,
     *_dispatch_combine.MUTANTS,
+    *_quantize.MUTANTS,
 )
 CORRECT: tuple[Implementation, ...] = (
     *_grouped.CORRECT,
@@ -22,4 +31,5 @@ CORRECT: tuple[Implementation, ...] = (
     *_plan.CORRECT,
     *_layer.CORRECT,
     *_dispatch_combine.CORRECT,
+    *_quantize.CORRECT,
 )

@@ -15,9 +15,10 @@ from moe_ref.conformance.operations._losses import LOSSES
 from moe_ref.conformance.operations._operation import Form as Form
 from moe_ref.conformance.operations._operation import Operation as Operation
 from moe_ref.conformance.operations._plan import PLAN
+from moe_ref.conformance.operations._quantize import QUANTIZE
 from moe_ref.conformance.operations._route import ROUTE
 
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation
-    for operation in (ROUTE, LOSSES, PLAN, GROUPED_MATMUL, LAYER, DISPATCH_COMBINE)
+    for operation in (ROUTE, LOSSES, PLAN, GROUPED_MATMUL, LAYER, DISPATCH_COMBINE, QUANTIZE)
 }

@@ -176,12 +176,14 @@ def library(name: str) -> Library:
 
 
 def as_numpy(array: Any) -> np.ndarray:
-    """An array of any library as NumPy's; anything else as NumPy sees it."""
+    """An array of any library as NumPy's, torch's narrow ones as bytes; else as NumPy sees it."""
     if hasattr(array, "detach"):  # torch
         array = array.detach().cpu()
         if str(array.dtype) == "torch.bfloat16":
             torch: Any = importlib.import_module("torch")
             return array.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        if str(array.dtype).startswith(("torch.float8", "torch.float4")):
+            return array.contiguous().view(importlib.import_module("torch").uint8).numpy()
         return array.resolve_neg().numpy()
     if not hasattr(array, "__array__") and hasattr(array, "__dlpack__"):
         return np.from_dlpack(array)

@@ -46,6 +46,8 @@ class Operation:
         fixed: floating-point inputs that are no parameters: nothing is pulled back to them.
         sizes: size of each dimension a kernel may declare limits for.
         smaller: inputs to try in place of a failing one.
+        declared: the case as an `Implementation` declares to do it, where that is more than sizes
+            and precision; None: it cannot do it.
         fit: the case with its dimensions rounded up to what a kernel declares; None: it cannot be.
     """
 
@@ -62,4 +64,5 @@ class Operation:
     pull: Callable[..., Any] | None = None
     sizes: Callable[[Case], dict[str, int]]
     smaller: Callable[[Case], Iterator[Case]]
+    declared: Callable[[Case, Any], Case | None] | None = None
     fit: Callable[[Case, dict[str, int]], Case] | None = None

@@ -1,0 +1,52 @@
+"""moe_ref's own quantisation to MX blocks, as it is judged."""
+
+import functools
+from typing import Any
+
+import jax
+
+from moe_ref.conformance._implementation import Implementation
+from moe_ref.mx import quantize
+from moe_ref.spec import MXSpec
+
+# Every format, every rule, both policies and axes; tests try them all with each other.
+_WAYS: tuple[dict[str, Any], ...] = (
+    {"mx": MXSpec(), "jitted": False},
+    {"mx": MXSpec(format="mxfp8_e5m2", rule="floor", nonfinite="te"), "axis": -2},
+    {"mx": MXSpec(format="mxfp6_e3m2", rule="even"), "dtypes": ("float32", "float16")},
+    {"mx": MXSpec(format="mxfp6_e2m3", rule="ceil", nonfinite="te")},
+    {"mx": MXSpec(format="mxfp4_e2m1", rule="rceil_real"), "block": 16},
+    {"mx": MXSpec(format="mxint8", rule="floor"), "axis": -2},
+)
+
+
+def quantizers() -> tuple[Implementation, ...]:
+    """Every format under some rule, called in one program, or the default ones eagerly."""
+    return tuple(_quantizer(**way) for way in _WAYS)
+
+
+def _quantizer(
+    *, mx: MXSpec, axis: int = -1, block: int = 32, jitted: bool = True, **declared: Any
+) -> Implementation:
+    function = _jitted if jitted else _quantize
+    return Implementation(
+        name=f"quantize[{mx.format}, {mx.rule}]",
+        op="quantize",
+        function=functools.partial(function, spec=mx, axis=axis, block=block),
+        mx=mx,
+        axis=axis,
+        block=block,
+        nan_elements=True,
+        gradients=False,
+        may_decline=False,
+        **declared,
+    )
+
+
+def _quantize(x: Any, *, spec: MXSpec, axis: int, block: int) -> dict[str, Any]:
+    options: dict[str, Any] = {"rule": spec.rule, "nonfinite": spec.nonfinite, "block": block}
+    q = quantize(x, spec.format, axis=axis, tail="pad", **options)
+    return {"codes": q.elements, "scales": q.scales, "values": q.dequantize()}
+
+
+_jitted = functools.partial(jax.jit, static_argnames=("spec", "axis", "block"))(_quantize)
