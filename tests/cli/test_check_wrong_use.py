@@ -1,5 +1,6 @@
 """Wrong use of `moe-ref check`: refused in one line, before any work is done."""
 
+import numpy as np
 import pytest
 
 from cli.verdicts import HOLDS, TARGET, save_input
@@ -31,6 +32,13 @@ def test_bad_target_name(moe_ref_command, target):
     result = moe_ref_command("check", target, "--op", "grouped_matmul")
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("target", [".bad:x", "a..b:x", "a:b c", "a:.b"])
+def test_a_target_that_is_no_name(moe_ref_command, target):
+    result = moe_ref_command("check", target, "--op", "grouped_matmul")
+    said = f"`target` must be of the form package.module:name; got {target!r}."
+    assert (result.exit_code, result.stderr) == (2, f"moe-ref: {said}\n")
 
 
 @pytest.mark.parametrize("op", [[], ["--op", "dance"]])
@@ -120,13 +128,26 @@ def test_known_failures(moe_ref_command, judged, tmp_path, text, word):
     assert calls == []
 
 
-@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04", b"text", b"\x93NUMPY\x01\x00"])
-def test_replay_of_nothing(moe_ref_command, tmp_path, content):
-    if content is not None:
-        (tmp_path / "failure.npz").write_bytes(content)
-    result = moe_ref_command(*TARGET, "--replay", tmp_path / "failure.npz")
-    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
-    assert "must be a saved failure" in result.stderr
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "there is no such file."),
+        (b"", "it is no archive."),
+        (b"PK\x03\x04", "it is no archive."),
+        (b"text", "it is no archive."),
+        (b"\x93NUMPY\x01\x00", "it is no archive."),
+        (np.zeros(3), "it is another archive: __case__ is not a file in the archive."),
+    ],
+)
+def test_replay_of_nothing(moe_ref_command, tmp_path, content, said):
+    path = tmp_path / "failure.npz"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        np.savez(path, x=content)
+    result = moe_ref_command(*TARGET, "--replay", path)
+    refused = f"moe-ref: `{path}` must be a saved failure, an .npz that `save` wrote; {said}\n"
+    assert (result.exit_code, result.stderr) == (2, refused)
 
 
 def test_replay_of_another_operation(moe_ref_command, tmp_path):

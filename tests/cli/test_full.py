@@ -66,9 +66,13 @@ def test_too_little_memory(moe_ref_command, monkeypatch):
         ([*FULL[1:], "--only", "LAY-01"], "`--full` must come without --only"),
         ([*FULL[1:], "--resume", "results"], "`--full` must come without --resume"),
         ([*FULL[1:], "--replay", "failure.npz"], "`--full` must come without --replay"),
-        ([*FULL[1:], "--op", "route"], "`--full` must come with --op layer"),
+        (
+            [*FULL[1:], "--op", "route"],
+            "must come with a layer; route is of operation route",
+        ),
         ([*FULL[1:], "--tokens", "0"], "--tokens"),
-        (["--preset", "mixtal", "--full"], "mixtal"),
+        (["--preset", "mixtal", "--full"], "`--preset` must be one of dbrx, "),
+        (["--preset", "mixtal", "--full"], "got 'mixtal'"),
     ],
 )
 def test_wrong_use(moe_ref_command, arguments, word):

@@ -28,12 +28,16 @@ def judge_preset(
         WrongUseError: no such preset, no layer, or too little memory.
     """
     from moe_ref.conformance._full import judge_full
-    from moe_ref.spec import preset
+    from moe_ref.spec import preset, presets
 
-    if any(each.op != "layer" for each in implementations):
-        raise WrongUseError("`--full` must come with --op layer.")
-    with wrong_use(ValueError):
-        spec = preset(name)
+    for each in implementations:
+        if each.op != "layer":
+            said = f"`--full` must come with a layer; {each.name} is of operation {each.op}."
+            raise WrongUseError(said)
+    if name not in presets():
+        known = ", ".join(presets())
+        raise WrongUseError(f"`--preset` must be one of {known}; got {name!r}.")
+    spec = preset(name)
     reports = []
     for each in implementations:
         dtype = "bfloat16" if "bfloat16" in each.dtypes else each.dtypes[0]

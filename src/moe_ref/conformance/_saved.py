@@ -60,6 +60,11 @@ def load_case(path: str | os.PathLike) -> Saved:
     Raises:
         ValueError: no such file, or another one.
     """
+    refused = f"`{path}` must be a saved failure, an .npz that `save` wrote;"
+    if not pathlib.Path(path).exists():
+        raise ValueError(f"{refused} there is no such file.")
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{refused} it is no archive.")
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             about = json.loads(str(stored[_ABOUT]))
@@ -77,6 +82,6 @@ def load_case(path: str | os.PathLike) -> Saved:
         )
         names = {name: str(about[name]) for name in ("check", "op", "implementation")}
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"`{path}` must be a saved failure; {reason}.") from None
+        reason = " ".join(str(error).split()).strip("'")
+        raise ValueError(f"{refused} it is another archive: {reason}.") from None
     return Saved(case=case, **names)

@@ -59,6 +59,8 @@ def load_target(target: str, *, op: str | None = None, arrays: str | None = None
 
 
 def _found(target: str, module_name: str, path: str) -> Any:
+    if not all(part.isidentifier() for part in (*module_name.split("."), *path.split("."))):
+        raise ValueError(f"`target` must be of the form package.module:name; got {target!r}.")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     _require_import_returns(module_name)

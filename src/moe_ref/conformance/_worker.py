@@ -210,6 +210,7 @@ def _place(error: BaseException) -> str:
     """The innermost line of the kernel's own file that led to an error; nothing without one."""
     ours = (__file__, os.path.dirname(operations.__file__))
     frames = traceback.extract_tb(error.__traceback__)
-    kernel = next((f.filename for f in frames if not f.filename.startswith(ours)), None)
-    mine = [frame for frame in frames if frame.filename == kernel]
+    last = max((i for i, f in enumerate(frames) if f.filename.startswith(ours)), default=-1)
+    theirs = frames[last + 1 :]
+    mine = [frame for frame in theirs if frame.filename == theirs[0].filename]
     return f" ({mine[-1].name}, line {mine[-1].lineno})" if mine else ""

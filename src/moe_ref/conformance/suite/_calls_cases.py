@@ -15,22 +15,23 @@ from moe_ref.conformance.suite import _dispatch_combine_cases as exchanges
 from moe_ref.conformance.suite import _dispatch_combine_gradients as exchange_gradients
 from moe_ref.conformance.suite import _grouped_cases as grouped
 from moe_ref.conformance.suite import _grouped_gradients as grouped_gradients
-from moe_ref.conformance.suite import _losses, _route, _route_gradients
+from moe_ref.conformance.suite import _losses, _route
 from moe_ref.conformance.suite import _plan_cases as plans
 from moe_ref.conformance.suite import _plan_gradients as plan_gradients
 from moe_ref.conformance.suite._data import dtype_of, normal
 from moe_ref.conformance.suite._data_layer import drawn, with_experts
+from moe_ref.conformance.suite._data_route import RULES, TOKENS, random_bias, route_case
 from moe_ref.conformance.suite._dispatch_combine_values import judge_y as judge_exchange
 from moe_ref.conformance.suite._grouped_values import judge_rows
 from moe_ref.conformance.suite._layer import masked as masked_layers
 from moe_ref.conformance.suite._layer_judge import judge_gradients, judge_output
-from moe_ref.conformance.suite._losses_gradients import rules as loss_rules
 from moe_ref.conformance.suite._losses_judge import judge_gradient as judge_losses_gradient
 from moe_ref.conformance.suite._losses_judge import judge_load, judge_losses
 from moe_ref.conformance.suite._plan_judge import judge_groups, judge_y
 from moe_ref.conformance.suite._route_judge import judge_gradient as judge_route_gradient
 from moe_ref.conformance.suite._route_judge import judge_route
 
+_RULES = ("softmax, renormalised", "sigmoid, bias, top-2 of groups", "softmax over the chosen")
 Cases = Callable[[np.random.Generator, str, Budget], Iterable[Case]]
 Judge = Callable[[Case, Outputs], Judgement]
 
@@ -94,9 +95,12 @@ def _other_grouped(case: Case) -> Case:
 
 
 def _routes(rng, dtype, budget) -> Iterator[Case]:
-    for case in _route_gradients.rules(rng, dtype, budget):
-        if case.spec.router.renormalize != "p_norm":  # too quiet in narrow scores
-            yield case
+    for label in _RULES:
+        router = RULES[label]
+        logits = normal(rng, (TOKENS, router.num_choices), dtype)
+        cotangent = normal(rng, (TOKENS, router.k), dtype)
+        bias = random_bias(rng, router, dtype)
+        yield route_case(label, router, logits, cotangent=cotangent, **bias)
 
 
 def _route_special(rng, dtype, budget) -> Iterator[Case]:
@@ -109,9 +113,19 @@ def _other_route(case: Case) -> Case:
     return case.replace(**_backwards(case, "logits", "cotangent"))
 
 
+def _with_both(dtype: str, case: Case) -> Case:
+    """A cotangent of both losses."""
+    return case.replace(cotangent=np.array([1, -0.75]).astype(dtype_of(dtype)))
+
+
+def _drawn_losses(rng, dtype, budget) -> Iterator[Case]:
+    for label in ("softmax", "sigmoid"):
+        yield _with_both(dtype, _losses.drawn(rng, label, dtype))
+
+
 def _losses_special(rng, dtype, budget) -> Iterator[Case]:
     for case in _losses.masked(rng, dtype, budget):
-        yield case.replace(cotangent=np.array([1, -0.75]).astype(dtype_of(dtype)))
+        yield _with_both(dtype, case)
 
 
 def _other_losses(case: Case) -> Case:
@@ -200,7 +214,7 @@ SUBJECTS = (
         "losses",
         "LOS",
         25,
-        cases=loss_rules,
+        cases=_drawn_losses,
         special=_losses_special,
         judge=_judge_losses,
         judge_gradients=_each_given(logits=judge_losses_gradient),
