@@ -8,8 +8,10 @@ import dataclasses
 import importlib
 from typing import Any
 
+import jax
+
 from moe_ref.conformance import Case, Implementation
-from moe_ref.spec import Numerics, preset
+from moe_ref.spec import MXSpec, Numerics, preset
 
 # As transformers rounds: every intermediate to the model's dtype.
 _ROUNDED = dataclasses.replace(
@@ -133,3 +135,23 @@ def _layer(name: str, function: Any) -> Implementation:
 transformers_eager = _layer("eager", _eager)
 transformers_batched_mm = _layer("batched_mm", _batched)
 transformers_grouped_mm = _layer("grouped_mm", _grouped)
+
+
+def _jax_quantize(x: Any) -> Any:
+    """What `jax.nn.scaled_dot_general` does to its operands; it has no public name of its own."""
+    module: Any = importlib.import_module("jax._src.cudnn.scaled_matmul_stablehlo")
+    return module.quantize(x, jax.nn.get_scaled_dot_general_config("mxfp8"))
+
+
+jax_quantize = Implementation(
+    name="JAX quantize, jitted",
+    op="quantize",
+    function=jax.jit(_jax_quantize),
+    mx=MXSpec(),
+    gradients=False,
+    multiple_of={"k": 32},
+    zero_rows=False,
+)
+jax_quantize_eager = dataclasses.replace(
+    jax_quantize, name="JAX quantize, eager", function=_jax_quantize
+)

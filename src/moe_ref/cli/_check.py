@@ -19,6 +19,7 @@ def check(
     op: option.Op = None,
     arrays: option.Arrays = None,
     numerics: option.Numerics = None,
+    mx: option.MX = None,
     only: option.Only = None,
     budget: option.Budget = "smoke",
     seed: option.Seed = 0,
@@ -49,15 +50,15 @@ def check(
     known = expected(xfails)
     limits = {"time_limit": time_limit, "memory_limit": int(memory_limit * 2**30)}
     if preset is not None:
-        found = implementations(target, op or "layer", arrays, numerics)
+        found = implementations(target, op or "layer", arrays, numerics, mx)
         reports = judge_preset(found, preset, tokens=tokens, seed=seed)
     elif replay is not None:
         saved = _saved(replay)
-        found = implementations(target, op or saved.op, arrays, numerics)
+        found = implementations(target, op or saved.op, arrays, numerics, mx)
         _require_known([saved.check], found, "--replay")
         reports = replay_all(found, replay, **limits)
     else:
-        found = implementations(target, op, arrays, numerics)
+        found = implementations(target, op, arrays, numerics, mx)
         _require_known(only or (), found, "--only")
         _require_journal(resume, seed=seed, budget=budget)
         options = {"budget": budget, "seed": seed, "save": save, "resume": resume}

@@ -32,6 +32,15 @@ Numerics = Annotated[
         show_default=False,
     ),
 ]
+MX = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mx",
+        metavar="NAME=VALUE",
+        help="What TARGET quantises to: format, rule, nonfinite, wgrad, axis or block; repeatable.",
+        show_default=False,
+    ),
+]
 Only = Annotated[
     list[str] | None,
     typer.Option(metavar="ID", help="Run this check only; repeatable.", show_default=False),

@@ -1,14 +1,22 @@
 """From the command line to what is judged."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from moe_ref.cli._console import stdout_to_stderr
 from moe_ref.cli._guard import WrongUseError, wrong_use
 
+# What an operation leaves to be declared, beside format, rule and policy.
+_QUANTISING = {"quantize": ("axis", "block"), "grouped_matmul_mx": ("wgrad",)}
+
 
 def implementations(
-    target: str | None, op: str | None, arrays: str | None, numerics: str | None
+    target: str | None,
+    op: str | None,
+    arrays: str | None,
+    numerics: str | None,
+    mx: Sequence[str] | None = None,
 ) -> tuple[Any, ...]:
     """What is judged.
 
@@ -17,14 +25,18 @@ def implementations(
         op: the operation.
         arrays: library of the arrays that the target takes.
         numerics: what is declared for dtypes that it leaves open.
+        mx: what is declared of a target that quantises, as NAME=VALUE.
 
     Returns:
         The implementations.
     """
-    if target is None and arrays is not None:
-        raise WrongUseError("`--arrays` must come with a TARGET.")
+    for name, given in (("--arrays", arrays), ("--mx", mx)):
+        if target is None and given:
+            raise WrongUseError(f"`{name}` must come with a TARGET.")
     with stdout_to_stderr():
         found = _shipped(op) if target is None else (_load(target, op, arrays),)
+    if mx:
+        found = tuple(_quantising(each, mx) for each in found)
     return _declared(found, numerics)
 
 
@@ -41,6 +53,34 @@ def _declared(implementations: tuple[Any, ...], numerics: str | None) -> tuple[A
         dataclasses.replace(each, numerics={d: of(d) for d in each.dtypes} | dict(each.numerics))
         for each in implementations
     )
+
+
+def _quantising(implementation: Any, given: Sequence[str]) -> Any:
+    """The implementation with the MX format and rules that the command line declares."""
+    from moe_ref.spec import MXSpec
+
+    if implementation.op not in _QUANTISING:
+        raise WrongUseError(f"`--mx` must come with --op {' or '.join(_QUANTISING)}.")
+    if implementation.mx is not None:
+        raise WrongUseError(f"`--mx` must not be given: {implementation.name} declares its own.")
+    known = ("format", "rule", "nonfinite", *_QUANTISING[implementation.op])
+    chosen: dict[str, Any] = {}
+    for entry in given:
+        name, _, value = entry.partition("=")
+        if name not in known:
+            wanted = f"NAME=VALUE, NAME one of {', '.join(known)}"
+            raise WrongUseError(f"`--mx` must be {wanted}; got {entry!r}.")
+        chosen[name] = value
+    own = {name: _whole(name, chosen.pop(name)) for name in ("axis", "block") if name in chosen}
+    with wrong_use(ValueError):
+        return dataclasses.replace(implementation, mx=MXSpec(**chosen), **own)
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise WrongUseError(f"`{name}` must be a whole number; got {text!r}.") from None
 
 
 def _load(target: str, op: str | None, arrays: str | None) -> Any:
