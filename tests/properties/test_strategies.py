@@ -5,13 +5,14 @@ import subprocess
 import sys
 
 import hypothesis
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moe_ref import oracle
+from moe_ref import mx, oracle
 from moe_ref.conformance import _draw, strategies
 from moe_ref.spec import RouterSpec
 
@@ -205,6 +206,31 @@ def test_wide_data_spans_more_than_a_block_scale_can():
     inside = np.log2(np.abs(blocks).reshape(8, 2, 32).max(axis=2))
     assert span > 16
     assert np.ptp(inside) > 8
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("poison", [0.0, 1.0])
+@given(data=st.data())
+def test_mx_arrays_are_poisoned_as_asked(poison, dtype, data):
+    found = data.draw(strategies.mx_arrays((3, 70), dtype=dtype, poison=poison))
+    assert (found.dtype.name, found.shape) == (dtype, (3, 70))
+    whole = np.isfinite(found[:, :64].astype(np.float32)).reshape(3, 2, 32).all(axis=-1)
+    assert (whole == (poison == 0)).all()
+
+
+@given(x=strategies.mx_arrays((2, 64)), spec=st.sampled_from(["floor", "rceil", "ceil", "even"]))
+def test_mx_arrays_hold_for_our_own_quantiser(x, spec):
+    q = mx.quantize(jnp.asarray(x), "mxfp8_e4m3", axis=-1, rule=spec)
+    right = oracle.quantize(x, "mxfp8_e4m3", axis=-1, rule=spec)
+    np.testing.assert_array_equal(q.scales, right.scales)
+    np.testing.assert_array_equal(q.elements, right.elements)
+
+
+def test_mx_arrays_span_the_dtype():
+    x = some(strategies.mx_arrays((64, 64), depth=0, poison=0.0), lambda a: True)
+    scales = oracle.quantize(x, "mxfp8_e4m3", axis=-1).scales
+    assert (scales == 0).any()
+    assert np.ptp(scales.astype(int)) > 200
 
 
 @pytest.mark.parametrize("skew", _draw.SKEWS)

@@ -49,6 +49,30 @@ def array(shape: tuple, dtype: str, magnitude: float, kind: str, seed: int) -> n
     return np.clip(values * magnitude, -largest, largest).astype(target)
 
 
+def mx_array(shape: tuple, dtype: str, depth: int, poison: float, seed: int) -> np.ndarray:
+    """`strategies.mx_arrays`, drawn."""
+    require_choice(dtype, "dtype", ("bfloat16", "float16", "float32"))
+    rng, info = np.random.default_rng(seed), ml_dtypes.finfo(_dtype(dtype))
+    blocks = (*shape[:-1], -(-shape[-1] // _BLOCK), 1)
+    exponent = rng.integers(info.minexp - info.nmant, info.maxexp, blocks)
+    steps = np.array([1, 1.5, 1.75, 1.875, 1.9375, 1.984375])
+    steps = rng.choice(steps, blocks) + rng.integers(-1, 2, blocks) * float(info.eps)
+    amax = np.ldexp(np.where(rng.random(blocks) < 0.5, steps, rng.uniform(1, 2, blocks)), exponent)
+    below = rng.integers(0, depth + 1, (*blocks[:-1], _BLOCK))
+    values = amax * np.ldexp(rng.uniform(0.5, 1, below.shape), -below)
+    np.put_along_axis(values, rng.integers(0, _BLOCK, blocks), amax, axis=-1)
+    values = np.minimum(values, float(info.max)) * (rng.random(blocks) >= 1 / 16)
+    values *= rng.choice([-1.0, 1.0], values.shape)
+    poisoned = np.where(
+        rng.random(blocks) < poison, rng.choice([np.nan, np.inf, -np.inf], blocks), 0.0
+    )
+    at = rng.integers(0, _BLOCK, blocks)
+    there = np.take_along_axis(values, at, axis=-1)
+    np.put_along_axis(values, at, np.where(poisoned == 0, there, poisoned), axis=-1)
+    flat = values.reshape(*shape[:-1], -1)[..., : shape[-1]]
+    return flat.astype(_dtype(dtype))
+
+
 def _levels(rng: np.random.Generator, count: int, skew: float | str, idle: int) -> np.ndarray:
     """Logarithm of the popularity of each of `count` experts, `idle` of them far below the rest."""
     rank = np.arange(count)

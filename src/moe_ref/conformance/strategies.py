@@ -98,6 +98,42 @@ def arrays(
     )
 
 
+def mx_arrays(
+    shape: Drawn[tuple[int, ...]],
+    *,
+    dtype: Drawn[str] = "float32",
+    depth: Drawn[int] | None = None,
+    poison: Drawn[float] | None = None,
+) -> SearchStrategy[np.ndarray]:
+    """Values for a kernel that quantises to MX blocks of 32 along the last axis.
+
+    The largest magnitude of a block is anywhere in the dtype, subnormal numbers included, and in
+    half of the blocks next to where some rule takes another scale; one block in 16 holds zeros of
+    either sign. Gaussian data would hide a second quantisation.
+
+    Args:
+        shape: of the array, at least one axis.
+        dtype: "bfloat16", "float16" or "float32".
+        depth: how many powers of two below the largest of its block a value may be; None: any.
+        poison: share of the blocks with a NaN or an Inf; None: none, some, or all.
+
+    Example:
+        ```python
+        from moe_ref.conformance import strategies
+
+        x = strategies.mx_arrays((16, 64), dtype="bfloat16", poison=0.0)
+        ```
+    """
+    return st.builds(
+        _draw.mx_array,
+        _as(shape),
+        dtype=_as(dtype),
+        depth=_as(depth, st.sampled_from([0, 4, 14, 36])),
+        poison=_as(poison, st.sampled_from([0.0, 0.25, 1.0])),
+        seed=seeds(),
+    )
+
+
 def logits(
     spec: RouterSpec,
     *,
