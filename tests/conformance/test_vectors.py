@@ -40,7 +40,7 @@ def test_every_operation_can_be_written(tmp_path, monkeypatch):
         if case["spec"] is not None:
             LayerSpec.from_dict(case["spec"])
     valued = {case["op"] for case in cases if case["expected"]}
-    assert valued == {"grouped_matmul", "route", "losses", "layer", "quantize"}
+    assert valued == {"grouped_matmul", "grouped_matmul_mx", "route", "losses", "layer", "quantize"}
 
 
 def test_manifest(vectors, manifest):

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 
 from moe_ref.conformance._builtin_exchange import exchanges
-from moe_ref.conformance._builtin_mx import quantizers
+from moe_ref.conformance._builtin_mx import multipliers, quantizers
 from moe_ref.conformance._implementation import Implementation
 from moe_ref.dispatch import combine, permute, plan, plan_capacity
 from moe_ref.grouped import grouped_matmul, implementations
@@ -59,7 +59,7 @@ def builtin() -> tuple[Implementation, ...]:
         )
         for name, execution in executions.items()
     )
-    every = (*grouped, *single, *exchanges(), *quantizers(), *layers)
+    every = (*grouped, *single, *exchanges(), *quantizers(), *multipliers(), *layers)
     if jax.default_backend() != "gpu":
         return every
     cores = {name: Numerics.on_tensor_cores(name) for name in ("bfloat16", "float16")}

@@ -1,4 +1,4 @@
-"""moe_ref's own quantisation to MX blocks, as it is judged."""
+"""moe_ref's own operations on MX blocks, as they are judged."""
 
 import functools
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from moe_ref.conformance._implementation import Implementation
-from moe_ref.mx import quantize
+from moe_ref.mx import grouped_matmul_mx, quantize
 from moe_ref.spec import MXSpec
 
 # Every format, every rule, both policies and axes; tests try them all with each other.
@@ -23,6 +23,20 @@ _WAYS: tuple[dict[str, Any], ...] = (
 def quantizers() -> tuple[Implementation, ...]:
     """Every format under some rule, called in one program, or the default ones eagerly."""
     return tuple(_quantizer(**way) for way in _WAYS)
+
+
+def multipliers() -> tuple[Implementation, ...]:
+    """The grouped matmul, with the gradients that JAX finds, as it is by default."""
+    matmul = Implementation(
+        name="grouped_matmul_mx",
+        op="grouped_matmul_mx",
+        function=jax.jit(grouped_matmul_mx),
+        mx=MXSpec(),
+        zero_tail=True,
+        gradients=True,
+        may_decline=False,
+    )
+    return (matmul,)
 
 
 def _quantizer(

@@ -8,6 +8,7 @@ import numpy as np
 from moe_ref import oracle
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Check
+from moe_ref.conformance.suite import _grouped_mx_cases as mx
 from moe_ref.conformance.suite._quantize_judge import truth
 
 Truth = dict[str, Any]
@@ -42,6 +43,14 @@ def _grouped_matmul(case: Case, gradients: bool) -> Truth:
     if gradients:
         dy = case.arrays["cotangent"]
         pulled = oracle.grouped_matmul_vjp(x, w, sizes, dy, numerics=case.numerics)
+        found |= {"grad.x": pulled.x, "grad.w": pulled.w}
+    return found
+
+
+def _grouped_matmul_mx(case: Case, gradients: bool) -> Truth:
+    found: Truth = {"y": mx.truth_of(case)}
+    if gradients:
+        pulled = mx.gradients_of(case)
         found |= {"grad.x": pulled.x, "grad.w": pulled.w}
     return found
 
@@ -87,6 +96,7 @@ def _quantize(case: Case, gradients: bool) -> Truth:
 
 _TRUTHS: dict[str, Callable[[Case, bool], Truth]] = {
     "grouped_matmul": _grouped_matmul,
+    "grouped_matmul_mx": _grouped_matmul_mx,
     "route": _route,
     "losses": _losses,
     "layer": _layer,

@@ -37,7 +37,8 @@ def grouped_matmul_mx(
         numerics: of the sum; float32 operands, float32 sums and the dtype of `x` out if None.
 
     Returns:
-        [rows, n], with the bound of `grouped_matmul` on the dequantised operands.
+        [rows, n], with the bound of `grouped_matmul` on the dequantised operands; inf where one of
+        them is beyond float32, in which a kernel may hold it as Inf.
 
     Raises:
         ValueError: names, shapes or sizes that do not fit.
@@ -53,12 +54,10 @@ def grouped_matmul_mx(
     """
     declared = numerics or _declared(x)
     form = {"format": format, "rule": rule, "nonfinite": nonfinite}
-    return grouped_matmul(
-        _there_and_back(x, -1, **form),
-        _there_and_back(w, 1, **form),
-        group_sizes,
-        numerics=declared,
-    )
+    left, right = _there_and_back(x, -1, **form), _there_and_back(w, 1, **form)
+    result = grouped_matmul(left, right, group_sizes, numerics=declared)
+    owner = _owners(group_sizes, len(left))
+    return _unsaid(result, _beyond(left, 1)[:, None] | _beyond(right, 1)[owner])
 
 
 def grouped_matmul_mx_vjp(
@@ -112,6 +111,8 @@ def grouped_matmul_mx_vjp(
     along_n = _there_and_back(cotangent, -1, **form)
     narrow = _there_and_back(w, -1, **form)
     dx = grouped_matmul_vjp(x, narrow, group_sizes, along_n, numerics=declared).x
+    owner = _owners(group_sizes, len(along_n))
+    dx = _unsaid(dx, _beyond(along_n, 1)[:, None] | _beyond(narrow, 2)[owner])
     left, right = x, cotangent
     if wgrad == "requantize":
         left = _there_and_back(x, -1, **form).astype(np.float32)
@@ -119,7 +120,8 @@ def grouped_matmul_mx_vjp(
     if wgrad != "high_precision_matmul":
         left, right = (_in_groups(a, group_sizes, form) for a in (left, right))
     dw = grouped_matmul_vjp(left, w, group_sizes, right, numerics=declared).w
-    return GroupedGradients(dx, dw)
+    of_left, of_right = (_beyond_in_groups(a, group_sizes) for a in (left, right))
+    return GroupedGradients(dx, _unsaid(dw, of_left[:, :, None] | of_right[:, None, :]))
 
 
 def _there_and_back(a: Any, axis: int, format: str, rule: str, nonfinite: str) -> np.ndarray:
@@ -137,6 +139,36 @@ def _in_groups(a: Any, group_sizes: Any, form: dict[str, str]) -> np.ndarray:
             result[mine] = _there_and_back(values[mine], 0, **form)
         start += size
     return result
+
+
+def _beyond(a: Any, axis: int) -> np.ndarray:
+    """Where, along an axis, some number that was read is finite, but not in float32."""
+    size = np.abs(np.asarray(a).astype(np.float64))
+    beyond = np.isfinite(size) & (size > np.finfo(np.float32).max)
+    return np.asarray(beyond.any(axis))
+
+
+def _owners(group_sizes: Any, rows: int) -> np.ndarray:
+    """The expert of each row; the last one for rows of none, which are not looked at."""
+    sizes = np.asarray(group_sizes, np.int64)
+    owner = np.full(rows, len(sizes) - 1)
+    owner[: sizes.sum()] = np.repeat(np.arange(len(sizes)), sizes)
+    return owner
+
+
+def _beyond_in_groups(a: Any, group_sizes: Any) -> np.ndarray:
+    """The same along the rows of each group: [experts, columns]."""
+    sizes = np.asarray(group_sizes, np.int64)
+    ends = np.cumsum(sizes)
+    return np.stack([_beyond(a[b - n : b], 0) for n, b in zip(sizes, ends, strict=True)])
+
+
+def _unsaid(result: Value, where: np.ndarray) -> Value:
+    """The result, of which nothing is said in some places."""
+    if not where.any():
+        return result
+    limits = {n: np.where(where, np.inf, getattr(result, n)) for n in ("bound", "worst")}
+    return dataclasses.replace(result, **limits)
 
 
 def _declared(x: Any) -> Numerics:

@@ -4,6 +4,7 @@ from moe_ref.conformance._implementation import Implementation
 from moe_ref.conformance.mutants import (
     _dispatch_combine,
     _grouped,
+    _grouped_mx,
     _layer,
     _losses,
     _plan,
@@ -17,6 +18,7 @@ from moe_ref.conformance.mutants._mutant import Mutant as Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     *_grouped.MUTANTS,
+    *_grouped_mx.MUTANTS,
     *_route.MUTANTS,
     *_losses.MUTANTS,
     *_plan.MUTANTS,
@@ -26,6 +28,7 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 CORRECT: tuple[Implementation, ...] = (
     *_grouped.CORRECT,
+    *_grouped_mx.CORRECT,
     *_route.CORRECT,
     *_losses.CORRECT,
     *_plan.CORRECT,

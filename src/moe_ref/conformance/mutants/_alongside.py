@@ -6,6 +6,7 @@ from moe_ref.conformance._implementation import Implementation
 from moe_ref.conformance.mutants._autodiff import autodiff
 from moe_ref.conformance.mutants._dispatch_combine_kernel import Exchange
 from moe_ref.conformance.mutants._grouped_kernel import Kernel
+from moe_ref.conformance.mutants._grouped_mx_kernel import Kernel as BlockKernel
 from moe_ref.conformance.mutants._layer_kernel import Layer
 from moe_ref.conformance.mutants._losses_kernel import Losses
 from moe_ref.conformance.mutants._mutant import Mutant
@@ -18,6 +19,13 @@ class _NarrowRows(Kernel):
 
     def narrow(self, sums, like):
         return super().narrow(narrow(sums), like)
+
+
+class _OnlyRows(BlockKernel):
+    """Beside a gradient, the weights are multiplied in high precision."""
+
+    def matrix(self, w, expert):
+        return w[expert].astype(np.float32)
 
 
 class _Unscaled(Router):
@@ -57,6 +65,7 @@ class _FirstRankLost(Exchange):
 
 _RIGHT = {
     "grouped_matmul": Kernel(),
+    "grouped_matmul_mx": BlockKernel(),
     "route": Router(),
     "losses": Losses(),
     "plan": Plan(),
@@ -65,6 +74,7 @@ _RIGHT = {
 }
 _WRONG = {
     "grouped_matmul": (_NarrowRows(), "GRP-65"),
+    "grouped_matmul_mx": (_OnlyRows(), "MXG-76"),
     "route": (_Unscaled(), "RTE-29"),
     "losses": (_NotSquared(), "LOS-24"),
     "plan": (_Unweighted(), "PLN-49"),

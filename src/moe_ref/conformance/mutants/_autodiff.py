@@ -160,6 +160,7 @@ def _dispatch_combine(
 
 _CALLS = {
     "grouped_matmul": _grouped_matmul,
+    "grouped_matmul_mx": _grouped_matmul,
     "route": _route,
     "losses": _losses,
     "plan": _plan,

@@ -9,6 +9,7 @@ import numpy as np
 from moe_ref.conformance._implementation import Implementation
 from moe_ref.conformance.mutants._dispatch_combine_kernel import Exchange
 from moe_ref.conformance.mutants._grouped_kernel import Kernel
+from moe_ref.conformance.mutants._grouped_mx_kernel import Kernel as BlockKernel
 from moe_ref.conformance.mutants._layer_kernel import Layer
 from moe_ref.conformance.mutants._losses_kernel import Losses
 from moe_ref.conformance.mutants._mutant import Mutant, numpy_implementation
@@ -78,7 +79,7 @@ class _SameMemory(_Changed):
         return _mapped(call(*given, **named), kept)
 
 
-class _Overwrites(_Changed):
+class _WritesIntoInputs(_Changed):
     """The first floating-point input serves as memory and holds other numbers afterwards."""
 
     def change(self, call: Callable, given: tuple, named: dict[str, Any]) -> Any:
@@ -152,6 +153,7 @@ class _OneUseOfRoom(_OnePlanOneUse):
 
 _RIGHT = {
     "grouped_matmul": Kernel(),
+    "grouped_matmul_mx": BlockKernel(),
     "route": Router(),
     "losses": Losses(),
     "plan": Plan(),
@@ -161,11 +163,11 @@ _RIGHT = {
 # By the number of the check after the first of its operation, and which call differs.
 _WRONG: tuple[tuple[type[_Changed], int, str], ...] = (
     (_SameMemory, 0, "value"),
-    (_Overwrites, 1, "value"),
+    (_WritesIntoInputs, 1, "value"),
     (_ReadsDense, 2, "value"),
     (_ReadsGaps, 2, "value"),
     (_SameMemory, 3, "vjp"),
-    (_Overwrites, 4, "vjp"),
+    (_WritesIntoInputs, 4, "vjp"),
     (_ReadsDense, 5, "vjp"),
     (_ReadsGaps, 5, "vjp"),
 )

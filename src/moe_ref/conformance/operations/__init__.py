@@ -9,6 +9,7 @@ from moe_ref.conformance.operations._call import evaluate_all as evaluate_all
 from moe_ref.conformance.operations._call import moving as moving
 from moe_ref.conformance.operations._dispatch_combine import DISPATCH_COMBINE
 from moe_ref.conformance.operations._grouped import GROUPED_MATMUL
+from moe_ref.conformance.operations._grouped_mx import GROUPED_MATMUL_MX
 from moe_ref.conformance.operations._layer import LAYER
 from moe_ref.conformance.operations._libraries import LIBRARIES as LIBRARIES
 from moe_ref.conformance.operations._losses import LOSSES
@@ -20,5 +21,14 @@ from moe_ref.conformance.operations._route import ROUTE
 
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation
-    for operation in (ROUTE, LOSSES, PLAN, GROUPED_MATMUL, LAYER, DISPATCH_COMBINE, QUANTIZE)
+    for operation in (
+        ROUTE,
+        LOSSES,
+        PLAN,
+        GROUPED_MATMUL,
+        GROUPED_MATMUL_MX,
+        LAYER,
+        DISPATCH_COMBINE,
+        QUANTIZE,
+    )
 }

@@ -12,10 +12,12 @@ from moe_ref.conformance._judge import all_of
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
 from moe_ref.conformance.suite import _dispatch_combine_cases as exchanges
+from moe_ref.conformance.suite import _grouped_mx_cases as mx
 from moe_ref.conformance.suite import _plan_cases as plans
 from moe_ref.conformance.suite._data_layer import drawn
 from moe_ref.conformance.suite._dispatch_combine_values import judge_y as judge_exchange
 from moe_ref.conformance.suite._grouped_cases import based, with_cotangent
+from moe_ref.conformance.suite._grouped_mx_values import judge_rows as judge_mx
 from moe_ref.conformance.suite._grouped_values import judge_rows
 from moe_ref.conformance.suite._layer_judge import judge_layer
 from moe_ref.conformance.suite._losses_gradients import rules as loss_rules
@@ -65,6 +67,7 @@ def _check(id: str, op: str, cases: Any, judge: Any, formula: str) -> Check:
 
 CHECKS = (
     _check("GRP-65", "grouped_matmul", _grouped, judge_rows, "y[r] = x[r] @ w[e(r)]"),
+    _check("MXG-76", "grouped_matmul_mx", mx.plain, judge_mx, "y[r] = Q_k(x[r]) @ Q_k(w[e(r)])"),
     _check("RTE-29", "route", route_rules, judge_route, "top_k(s + b); w of s[ids]"),
     _check("LOS-24", "losses", loss_rules, judge_losses, "both losses, from the call of their vjp"),
     _check("PLN-49", "plan", _planned, _judge_plan, "rows = x[t]; y[t] = sum_j w[t,j] rows"),

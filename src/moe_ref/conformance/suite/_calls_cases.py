@@ -15,6 +15,8 @@ from moe_ref.conformance.suite import _dispatch_combine_cases as exchanges
 from moe_ref.conformance.suite import _dispatch_combine_gradients as exchange_gradients
 from moe_ref.conformance.suite import _grouped_cases as grouped
 from moe_ref.conformance.suite import _grouped_gradients as grouped_gradients
+from moe_ref.conformance.suite import _grouped_mx_cases as mx
+from moe_ref.conformance.suite import _grouped_mx_gradients as mx_gradients
 from moe_ref.conformance.suite import _losses, _route
 from moe_ref.conformance.suite import _plan_cases as plans
 from moe_ref.conformance.suite import _plan_gradients as plan_gradients
@@ -22,6 +24,7 @@ from moe_ref.conformance.suite._data import dtype_of, normal
 from moe_ref.conformance.suite._data_layer import drawn, with_experts
 from moe_ref.conformance.suite._data_route import RULES, TOKENS, random_bias, route_case
 from moe_ref.conformance.suite._dispatch_combine_values import judge_y as judge_exchange
+from moe_ref.conformance.suite._grouped_mx_values import judge_rows as judge_mx
 from moe_ref.conformance.suite._grouped_values import judge_rows
 from moe_ref.conformance.suite._layer import masked as masked_layers
 from moe_ref.conformance.suite._layer_judge import judge_gradients, judge_output
@@ -92,6 +95,11 @@ def _grouped_special(rng, dtype, budget) -> Iterator[Case]:
 
 def _other_grouped(case: Case) -> Case:
     return case.replace(**_backwards(case, "x", "w", "group_sizes", "cotangent"))
+
+
+def _mx_special(rng, dtype, budget) -> Iterator[Case]:
+    yield from mx.large(rng, dtype, budget)
+    yield from mx.poisoned_tail(rng, dtype, budget)
 
 
 def _routes(rng, dtype, budget) -> Iterator[Case]:
@@ -198,6 +206,16 @@ SUBJECTS = (
         special=_grouped_special,
         judge=judge_rows,
         judge_gradients=_each_given(x=grouped_gradients.judge_dx, w=grouped_gradients.judge_dw),
+        other=_other_grouped,
+    ),
+    _subject(
+        "grouped_matmul_mx",
+        "MXG",
+        77,
+        cases=mx.wide,
+        special=_mx_special,
+        judge=judge_mx,
+        judge_gradients=_each_given(x=mx_gradients.judge_dx, w=mx_gradients.judge_dw),
         other=_other_grouped,
     ),
     _subject(

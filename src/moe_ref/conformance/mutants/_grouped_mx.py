@@ -1,0 +1,23 @@
+"""Wrong and right grouped matmuls on MX operands."""
+
+from moe_ref.conformance.mutants import (
+    _alongside,
+    _calls,
+    _grouped_mx_blocks,
+    _grouped_mx_correct,
+    _grouped_mx_operands,
+    _grouped_mx_sums,
+)
+
+MUTANTS = (
+    *_grouped_mx_blocks.MUTANTS,
+    *_grouped_mx_operands.MUTANTS,
+    *_grouped_mx_sums.MUTANTS,
+    _alongside.MUTANTS["grouped_matmul_mx"],
+    *_calls.MUTANTS["grouped_matmul_mx"],
+)
+CORRECT = (
+    *_grouped_mx_correct.CORRECT,
+    _alongside.CORRECT["grouped_matmul_mx"],
+    _calls.CORRECT["grouped_matmul_mx"],
+)
