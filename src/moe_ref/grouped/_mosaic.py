@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int32
 
+from moe_ref._device import gpu_capability, on_gpu, varying_as_operands
 from moe_ref._errors import require
-from moe_ref._varying import vary_together
 from moe_ref.grouped import _blocked
 from moe_ref.grouped._kernel import Kernel
 
@@ -108,18 +108,10 @@ def _weights(
     return _where_it_runs(here, elsewhere, x, y, group_sizes)
 
 
-def _where_it_runs(here, elsewhere, a: Array, b: Array, group_sizes: Array) -> Array:
-    """`here` on an NVIDIA GPU, `elsewhere` where operands are on another device than the default.
-
-    Results vary over the mesh axes that operands vary over, which kernels of Pallas lose.
-    """
-
-    def varying(a, b, group_sizes):
-        return vary_together(here(a, b, group_sizes), a, b, group_sizes)[0]
-
+def _where_it_runs(here, elsewhere, *operands: Array) -> Array:
     if INTERPRET is not None:
-        return varying(a, b, group_sizes)
-    return lax.platform_dependent(a, b, group_sizes, cuda=varying, default=elsewhere)
+        return varying_as_operands(here)(*operands)
+    return on_gpu(here, elsewhere, *operands)
 
 
 def _takes(dtype: jnp.dtype, *operands: Array) -> bool:
@@ -195,12 +187,7 @@ def hopper() -> bool:
 
     JAX must have the compiler of such kernels as well; that of 0.10 is not there without absl-py.
     """
-    chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
-    device = chosen or jax.devices()[0]
-    if isinstance(device, str):
-        device = jax.devices(device)[0]
-    capable = device.platform == "gpu" and getattr(device, "compute_capability", "") == "9.0"
-    return capable and _importable()
+    return gpu_capability() == (9, 0) and _importable()
 
 
 @functools.cache

@@ -8,6 +8,7 @@
 | `_quantized.py` | the result: codes, scales and what they mean |
 | `_blocks.py` | arrays cut into blocks along named axes |
 | `_quantize.py` | the public operation and its inverse |
+| `_triton.py` | FP8 on NVIDIA GPUs: both, in one pass each |
 | `_layout.py` | scales as the hardware reads them, groups of whole blocks |
 | `_grouped.py` | the grouped matmul on MX operands, and its gradient |
 """

@@ -1,15 +1,17 @@
 """Quantise to MX blocks, and back."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, UInt8
+from jaxtyping import Array, Float, Int32, UInt8, UInt32
 
 from moe_ref._errors import require, require_choice
 from moe_ref._typing import checked
+from moe_ref.mx import _triton
 from moe_ref.mx._bits import INFINITY, MAGNITUDE, NAN, decode, encode, float_bits, narrow
 from moe_ref.mx._blocks import Axes, block_axes, counts, cut, joined, spread
 from moe_ref.mx._format import FORMATS
@@ -59,9 +61,12 @@ def quantize(
     | `even` | $\lfloor\log_2 \mathrm{rn}_m(a)\rfloor - e_{max}$ | torchao, AMD Quark |
 
     where TE is Transformer Engine, fl rounds to float32, subnormals included, and $\mathrm{rn}_m$
-    to $m$ mantissa bits, ties up. All of it is integer arithmetic on bit patterns: the bytes are
-    the same eager and compiled, on every device. `rceil` and `rceil_real` differ at one magnitude
-    of each format but `mxint8`, 0x04600001 for E4M3.
+    to $m$ mantissa bits, ties up. `rceil` and `rceil_real` differ at one magnitude of each format
+    but `mxint8`, 0x04600001 for E4M3.
+
+    All of it is integer arithmetic on bit patterns, so the bytes are the same eager and compiled,
+    on every device. NVIDIA GPUs that convert FP8 convert blocks of 32 along one axis instead: the
+    same bytes, compared for every pair of a bfloat16 magnitude of a block and a bfloat16 value.
 
     Args:
         x: any shape; float32, bfloat16 or float16.
@@ -91,7 +96,7 @@ def quantize(
         Gradients: codes are integers and have none.
 
     Complexity:
-        Some thirty integer operations a value; memory of the result.
+        Some thirty integer operations a value; memory of the result. FP8 on such a GPU: one pass.
 
     Example:
         ```python
@@ -118,12 +123,39 @@ def quantize(
     return Quantized(elements, scales, format, axes, lengths)
 
 
+# Compiled by itself, so that eager calls find the same program.
 @functools.partial(jax.jit, static_argnums=0)
 def _run(
     static: _Static, x: Float[Array, "..."]
 ) -> tuple[UInt8[Array, "..."], UInt8[Array, "..."]]:
+    shape, axes, lengths = x.shape, static.axes, static.lengths
+
+    def anywhere(x):
+        pattern, inner = cut(float_bits(x), axes, lengths)
+        elements, byte = _blocks(static, pattern, inner, encode)
+        scales = jnp.squeeze(byte.astype(jnp.uint8), inner)
+        return joined(elements, shape, axes, lengths), scales
+
+    tiles = _triton.tiles("quantize", shape, axes, lengths, static.format)
+    if tiles is None:
+        return anywhere(x)
+
+    def on_a_gpu(x):
+        blocks, alone = functools.partial(_blocks, static), static.nonfinite == "te"
+        elements, scales = _triton.quantize(x, tiles, blocks, alone=alone)
+        return elements.reshape(shape), scales.reshape(counts(shape, axes, lengths))
+
+    return _triton.where_it_runs(on_a_gpu, anywhere, x)
+
+
+def _blocks(
+    static: _Static,
+    pattern: UInt32[Array, "..."],
+    inner: Axes,
+    encode: Callable[..., UInt8[Array, "..."]],
+) -> tuple[UInt8[Array, "..."], Int32[Array, "..."]]:
+    """Codes, and a scale byte for each block, whose values lie along `inner`."""
     form = FORMATS[static.format]
-    pattern, inner = cut(float_bits(x), static.axes, static.lengths)
     magnitude = pattern & MAGNITUDE
     if static.nonfinite == "te":
         magnitude = jnp.where(magnitude > INFINITY, 0, magnitude)
@@ -132,13 +164,10 @@ def _run(
     infinite = amax >= INFINITY
     if static.nonfinite == "te":
         byte = jnp.where(infinite, 254, byte)
-        elements = encode(pattern, byte, form)
-    else:
-        poisoned = infinite | overflows
-        byte = jnp.where(poisoned, 0xFF, byte)
-        elements = jnp.where(poisoned, jnp.uint8(form.nan_code), encode(pattern, byte, form))
-    scales = jnp.squeeze(byte.astype(jnp.uint8), inner)
-    return joined(elements, x.shape, static.axes, static.lengths), scales
+        return encode(pattern, byte, form), byte
+    poisoned = infinite | overflows
+    byte = jnp.where(poisoned, 0xFF, byte)
+    return jnp.where(poisoned, jnp.uint8(form.nan_code), encode(pattern, byte, form)), byte
 
 
 @checked
@@ -189,11 +218,23 @@ def _values(
     elements: UInt8[Array, "..."],
     scales: UInt8[Array, "..."],
 ) -> Float[Array, "..."]:
-    codes, inner = cut(elements, axes, lengths)
-    byte = spread(scales, inner).astype(jnp.int32)
-    pattern = decode(codes, byte, FORMATS[format])
-    pattern = jnp.where(byte == 0xFF, jnp.uint32(NAN), pattern)
-    pattern = joined(pattern, elements.shape, axes, lengths)
-    if dtype == "bfloat16":
-        return lax.bitcast_convert_type(narrow(pattern).astype(jnp.uint16), jnp.bfloat16)
-    return lax.bitcast_convert_type(pattern, jnp.float32)
+    shape = elements.shape
+
+    def anywhere(elements, scales):
+        codes, inner = cut(elements, axes, lengths)
+        byte = spread(scales, inner).astype(jnp.int32)
+        pattern = decode(codes, byte, FORMATS[format])
+        pattern = jnp.where(byte == 0xFF, jnp.uint32(NAN), pattern)
+        pattern = joined(pattern, shape, axes, lengths)
+        if dtype == "bfloat16":
+            return lax.bitcast_convert_type(narrow(pattern).astype(jnp.uint16), jnp.bfloat16)
+        return lax.bitcast_convert_type(pattern, jnp.float32)
+
+    tiles = _triton.tiles("dequantize", shape, axes, lengths, format)
+    if tiles is None:
+        return anywhere(elements, scales)
+
+    def on_a_gpu(elements, scales):
+        return _triton.dequantize(elements, scales, tiles, format, jnp.dtype(dtype)).reshape(shape)
+
+    return _triton.where_it_runs(on_a_gpu, anywhere, elements, scales)

@@ -40,8 +40,11 @@ def scale(amax: UInt32[Array, "..."], rule: str, form: Format) -> Scale:
         rule: one of `RULES`.
         form: of the elements.
     """
-    biased, significand = split(amax)
-    fraction = (significand & _FRACTION).astype(jnp.int32)
+    if form.emax:  # subnormal magnitudes have byte 0 whatever they are
+        biased, fraction = (amax >> 23).astype(jnp.int32), (amax & _FRACTION).astype(jnp.int32)
+    else:
+        biased, significand = split(amax)
+        fraction = (significand & _FRACTION).astype(jnp.int32)
     up = _rounds_up(rule, form, biased, fraction)
     byte = jnp.clip(biased - form.emax + up.astype(jnp.int32), 0, 254)
     return Scale(jnp.where(amax == 0, 0, byte), (rule == "even") & up & (biased == 254))

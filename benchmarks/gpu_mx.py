@@ -1,0 +1,189 @@
+"""`python -m benchmarks.gpu_mx FILE`: MX quantisation on one GPU, its bits and its speed, as JSON.
+
+Bits: the recorded vectors, eager and compiled; and the FP8 kernels beside the integers, for every
+pair of a block's largest magnitude and a value that are bfloat16, and of a code and a scale.
+Speed: 1 GiB of bfloat16, beside a copy, and torchao if it is installed.
+"""
+
+import contextlib
+import functools
+import json
+import pathlib
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from benchmarks import measure
+from moe_ref import mx
+
+FORMATS = ("mxfp8_e4m3", "mxfp8_e5m2")
+BYTES = 1 << 30
+VECTORS = pathlib.Path(__file__).parents[1] / "tests" / "mx" / "mx_vectors.json"
+# Blocks of one row and 32 columns are the same blocks, and are left to the integers.
+INTEGERS = {"axis": (-2, -1), "block": (1, 32)}
+
+
+def vectors() -> list[dict]:
+    """How many of the recorded vectors come out."""
+    recorded, rows = json.loads(VECTORS.read_text())["vectors"], []
+    for mode in ("compiled", "eager"):
+        equal = 0
+        for each in recorded:
+            patterns = np.frombuffer(bytes.fromhex(each["input"]), ">u4").astype(np.uint32)
+            with jax.disable_jit() if mode == "eager" else contextlib.nullcontext():
+                x = lax.bitcast_convert_type(jnp.asarray(patterns), jnp.float32)
+                q = mx.quantize(
+                    x,
+                    each["format"],
+                    axis=-1,
+                    rule=each["rule"],
+                    nonfinite=each["nonfinite"],
+                    block=len(patterns),
+                )
+            elements = np.asarray(q.elements).tobytes() == bytes.fromhex(each["elements"])
+            equal += elements and int(q.scales[0]) == int(each["scale"], 16)
+        rows.append({"what": f"vectors, {mode}", "equal": equal, "of": len(recorded)})
+        print(rows[-1], flush=True)
+    return rows
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def _pairs(magnitudes, format, rule, nonfinite):
+    """Differences over all bfloat16 values in blocks with these largest magnitudes."""
+    values = jnp.arange(-(-65536 // 31) * 31, dtype=jnp.uint32) & 0xFFFF
+    values = jnp.broadcast_to(values.reshape(1, -1, 31), (len(magnitudes), values.size // 31, 31))
+    largest = jnp.broadcast_to(magnitudes[:, None, None], (*values.shape[:2], 1))
+    # A value above the largest takes its place, with its own sign.
+    fits = (values & 0x7FFF) <= largest
+    values = jnp.where(fits, values, (values & 0x8000) | largest)
+    x = jnp.concatenate([largest, values], axis=2).reshape(-1, 32)
+    x = lax.bitcast_convert_type(x.astype(jnp.uint16), jnp.bfloat16)
+    return _different(x, format, rule, nonfinite)
+
+
+def _different(x, format, rule, nonfinite):
+    q, integers = (
+        mx.quantize(x, format, rule=rule, nonfinite=nonfinite, **blocks)
+        for blocks in ({"axis": -1}, INTEGERS)
+    )
+    turned = mx.quantize(x.T, format, rule=rule, nonfinite=nonfinite, axis=0)
+    different = jnp.sum(q.elements != integers.elements) + jnp.sum(q.scales != integers.scales)
+    different += jnp.sum(integers.elements != turned.elements.T)
+    return different + jnp.sum(integers.scales != turned.scales.T)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def _wide(key, format, rule, nonfinite):
+    """Differences over float32 values of all exponents, and near their block's largest."""
+    patterns = jax.random.bits(key, (1 << 20, 32), jnp.uint32)
+    near = patterns[:, :1] - (jax.random.bits(key, patterns.shape, jnp.uint32) >> 4)
+    patterns = jnp.where(jnp.arange(1 << 20)[:, None] % 2 == 0, patterns, near)
+    return _different(lax.bitcast_convert_type(patterns, jnp.float32), format, rule, nonfinite)
+
+
+def exhaustive() -> list[dict]:
+    """Numbers that differ between the kernels and the integers: none."""
+    # Numbers, Inf and NaN; padded with the last to equal parts.
+    magnitudes = np.minimum(np.arange(128 * 256), 0x7FC0).astype(np.uint32).reshape(128, 256)
+    rows = []
+    for format in FORMATS:
+        for rule in mx.rules():
+            for nonfinite in ("poison", "te"):
+                kind = (format, rule, nonfinite)
+                different = sum(int(_pairs(jnp.asarray(part), *kind)) for part in magnitudes)
+                wide = sum(int(_wide(jax.random.key(seed), *kind)) for seed in range(8))
+                rows.append({"what": " ".join(kind), "bfloat16 pairs": different, "float32": wide})
+                print(rows[-1], flush=True)
+        codes = jnp.tile(jnp.arange(256, dtype=jnp.uint8), 256).reshape(-1, 32)
+        scales = jnp.repeat(jnp.arange(256, dtype=jnp.uint8), 8)
+        for dtype in (jnp.bfloat16, jnp.float32):
+            q = mx.Quantized(codes, scales[:, None], format, (-1,), (32,))
+            integers = mx.Quantized(codes, scales[:, None], format, (-2, -1), (1, 32))
+            turned = mx.Quantized(codes.T, scales[None], format, (-2,), (32,))
+            bits = jnp.uint16 if dtype == jnp.bfloat16 else jnp.uint32
+            a, b, c = (
+                lax.bitcast_convert_type(each.dequantize(dtype), bits)
+                for each in (q, integers, turned)
+            )
+            different = int(jnp.sum(a != b) + jnp.sum(b != c.T))
+            rows.append({"what": f"{format} to {dtype.__name__}", "code and scale": different})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def speed() -> list[dict]:
+    """Times for 1 GiB of bfloat16, and the share of a copy's bandwidth on their bytes."""
+    shape = (BYTES // 2 // 8192, 8192)
+    x = jax.jit(lambda: jax.random.normal(jax.random.key(0), shape, jnp.bfloat16))()
+    words = lax.bitcast_convert_type(x.reshape(shape[0], -1, 2), jnp.uint32)
+    copy = jax.jit(lambda a: a ^ 1)
+    ms = measure.median_ms(lambda: copy(words), jax.block_until_ready, calls=10)
+    rate = 2 * BYTES / ms / 1e9
+    rows = [{"what": "copy", "ms": ms, "TB/s": rate}]
+    moved = BYTES + BYTES // 2 + BYTES // 64
+    for format in FORMATS:
+        for name, blocks in {
+            "blocks along rows": {"axis": -1},
+            "blocks along columns": {"axis": 0},
+            "integers": INTEGERS,
+        }.items():
+            quantize = functools.partial(mx.quantize, x, format, **blocks)
+            q = quantize()
+            both = {
+                "quantize": quantize,
+                "dequantize": functools.partial(mx.dequantize, q, jnp.bfloat16),
+            }
+            for what, run in both.items():
+                ms = measure.median_ms(run, jax.block_until_ready, calls=10)
+                row = {"what": f"{what} {format}, {name}", "ms": ms, "TB/s": moved / ms / 1e9}
+                rows.append(row | {"of a copy": moved / ms / 1e9 / rate})
+                print(rows[-1], flush=True)
+            del q
+    return rows
+
+
+def torchao() -> list[dict]:
+    """torchao's `to_mx`, as it is and compiled, in the same process."""
+    try:
+        import torch
+        from torchao.prototype.mx_formats.config import ScaleCalculationMode
+        from torchao.prototype.mx_formats.mx_tensor import to_mx
+    except ImportError as error:
+        return [{"what": "torchao", "missing": str(error)}]
+    x = torch.randn(BYTES // 2 // 8192, 8192, dtype=torch.bfloat16, device="cuda")
+    rows = []
+    for name, function in {"eager": to_mx, "compiled": torch.compile(to_mx)}.items():
+        for mode in (ScaleCalculationMode.RCEIL, ScaleCalculationMode.FLOOR):
+
+            def run(function=function, mode=mode):
+                return function(x, torch.float8_e4m3fn, 32, scaling_mode=mode)
+
+            try:
+                calls = 1 if name == "eager" else 10
+                ms = measure.median_ms(run, lambda _: torch.cuda.synchronize(), calls=calls)
+            except Exception as error:
+                rows.append({"what": f"torchao to_mx, {name}", "error": repr(error)[:200]})
+                continue
+            rows.append({"what": f"torchao to_mx {mode.name.lower()}, {name}", "ms": ms})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def main() -> None:
+    """Everything, into one file."""
+    results: dict = {"machine": measure.about()}
+    for name, part in {
+        "speed": speed,
+        "torchao": torchao,
+        "exhaustive": exhaustive,
+        "vectors": vectors,
+    }.items():
+        results[name] = part()
+        pathlib.Path(sys.argv[1]).write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
