@@ -107,9 +107,9 @@ def test_shapes_do_not_depend_on_the_seed(budget):
 def test_little_is_compiled():
     """One signature is one compilation, of a second or two."""
     found = signatures(plain(), budget="smoke", seed=0)
-    assert [method for method, *_ in found].count("value") <= 19
-    assert [method for method, *_ in found].count("vjp") <= 9
-    assert len(signatures(plain(dtypes=("bfloat16",)), budget="smoke", seed=0)) <= 22
+    assert [method for method, *_ in found].count("value") <= 21
+    assert [method for method, *_ in found].count("vjp") <= 11
+    assert len(signatures(plain(dtypes=("bfloat16",)), budget="smoke", seed=0)) <= 26
 
 
 def test_one_dtype_is_given_all_kinds_of_layers():

@@ -18,6 +18,6 @@ MUTANTS = (
 )
 CORRECT = (
     *_dispatch_combine_correct.CORRECT,
-    _alongside.CORRECT["dispatch_combine"],
     _calls.CORRECT["dispatch_combine"],
+    _alongside.CORRECT["dispatch_combine"],
 )

@@ -22,6 +22,6 @@ MUTANTS = (
 )
 CORRECT = (
     *_grouped_correct.CORRECT,
-    _alongside.CORRECT["grouped_matmul"],
     _calls.CORRECT["grouped_matmul"],
+    _alongside.CORRECT["grouped_matmul"],
 )

@@ -22,4 +22,4 @@ MUTANTS = (
     _alongside.MUTANTS["layer"],
     *_calls.MUTANTS["layer"],
 )
-CORRECT = (*_layer_correct.CORRECT, _alongside.CORRECT["layer"], _calls.CORRECT["layer"])
+CORRECT = (*_layer_correct.CORRECT, _calls.CORRECT["layer"], _alongside.CORRECT["layer"])

@@ -55,8 +55,8 @@ CORRECT: tuple[Implementation, ...] = (
         numpy_implementation(f"losses, {kernel.__name__}", "losses", kernel())
         for kernel in (Losses, OneByOne, Double, Pairs)
     ),
-    _alongside.CORRECT["losses"],
     _calls.CORRECT["losses"],
+    _alongside.CORRECT["losses"],
 )
 MUTANTS: tuple[Mutant, ...] = (
     *_losses_values.MUTANTS,

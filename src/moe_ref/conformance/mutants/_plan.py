@@ -18,4 +18,4 @@ MUTANTS = (
     _alongside.MUTANTS["plan"],
     *_calls.MUTANTS["plan"],
 )
-CORRECT = (*_plan_correct.CORRECT, _alongside.CORRECT["plan"], _calls.CORRECT["plan"])
+CORRECT = (*_plan_correct.CORRECT, _calls.CORRECT["plan"], _alongside.CORRECT["plan"])

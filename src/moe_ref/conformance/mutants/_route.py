@@ -92,8 +92,8 @@ CORRECT: tuple[Implementation, ...] = (
     _correct(ByIndex),
     _correct(DeclaredNarrow, numerics={"float32": _NARROW}),
     _correct(DeclaredScores, numerics=_SCORES),
-    _alongside.CORRECT["route"],
     _calls.CORRECT["route"],
+    _alongside.CORRECT["route"],
 )
 MUTANTS: tuple[Mutant, ...] = (
     *_route_choice.MUTANTS,

@@ -11,7 +11,7 @@ from moe_ref.conformance._case import Case, Manner
 from moe_ref.conformance._check import Budget, Check
 from moe_ref.conformance._judge import all_of
 from moe_ref.conformance._result import Judgement
-from moe_ref.conformance.operations import Outputs
+from moe_ref.conformance.operations import Method, Outputs
 from moe_ref.conformance.suite import _plan_capacity
 from moe_ref.conformance.suite._calls_cases import SUBJECTS, Cases, Judge, Subject
 from moe_ref.conformance.suite._plan_cases import ROUTINGS, plan_case, routed
@@ -30,6 +30,17 @@ def _in_manners(cases: Cases, *manners: Manner) -> Cases:
                 yield dataclasses.replace(case, manner=manner, label=label)
 
     return changed
+
+
+def _of(method: Method, cases: Cases) -> Cases:
+    """The same inputs, with a cotangent where one is pulled back."""
+
+    def drawn(rng: np.random.Generator, dtype: str, budget: Budget) -> Iterator[Case]:
+        for case in cases(rng, dtype, budget):
+            arrays = {n: a for n, a in case.arrays.items() if method == "vjp" or n != "cotangent"}
+            yield dataclasses.replace(case, arrays=arrays)
+
+    return drawn
 
 
 def _both(first: Cases, second: Cases) -> Cases:
@@ -62,7 +73,9 @@ def _later(other: Any, case: Case) -> Mapping[str, Case]:
 
 
 def _checks(subject: Subject) -> Iterator[Check]:
-    for offset, method in ((0, "value"), (3, "vjp")):
+    methods: tuple[tuple[int, Method], ...] = ((0, "value"), (3, "vjp"))
+    for offset, method in methods:
+        cases, special = (_of(method, some) for some in (subject.cases, subject.special))
         what = "Gradients" if method == "vjp" else "Results"
         judge = subject.judge_gradients if method == "vjp" else subject.judge
         kind = "gradient" if method == "vjp" else "rounding"
@@ -73,7 +86,7 @@ def _checks(subject: Subject) -> Iterator[Check]:
             statement=f"{what} stay what they are when another call follows.",
             formula="f(a), f(b), then both are read",
             kind=kind,
-            cases=_in_manners(subject.cases, "together"),
+            cases=_in_manners(cases, "together"),
             judge=_joint(judge, subject.other),
             related=functools.partial(_later, subject.other),
             **fields,
@@ -84,7 +97,7 @@ def _checks(subject: Subject) -> Iterator[Check]:
             + (", of a gradient too." if method == "vjp" else "."),
             formula="bits of every input, before and after",
             kind="exact",
-            cases=_in_manners(_both(subject.cases, subject.special), "watched"),
+            cases=_in_manners(_both(cases, special), "watched"),
             judge=_unchanged,
             may_refuse=True,
             **fields,
@@ -94,7 +107,7 @@ def _checks(subject: Subject) -> Iterator[Check]:
             statement=f"{what} are right where arrays are transposed views or have gaps.",
             formula="f(a), a with other strides",
             kind=kind,
-            cases=_in_manners(subject.cases, "transposed", "spaced"),
+            cases=_in_manners(cases, "transposed", "spaced"),
             judge=judge,
             needs="any_layout",
             may_refuse=True,
