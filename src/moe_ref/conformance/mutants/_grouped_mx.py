@@ -18,6 +18,6 @@ MUTANTS = (
 )
 CORRECT = (
     *_grouped_mx_correct.CORRECT,
-    _alongside.CORRECT["grouped_matmul_mx"],
     _calls.CORRECT["grouped_matmul_mx"],
+    _alongside.CORRECT["grouped_matmul_mx"],
 )

@@ -130,7 +130,7 @@ class OfTensor(Kernel):
 class FlushedElements(Kernel):
     """Subnormal elements become zero."""
 
-    killers = ("MXG-03", "MXG-04", "MXG-05", "MXG-33", "MXG-52", "MXG-53")
+    killers = ("MXG-04", "MXG-05", "MXG-52", "MXG-53")
 
     def element(self, values):
         smallest = 2.0 ** FORMATS[self.mx.format].smallest

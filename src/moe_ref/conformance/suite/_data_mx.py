@@ -7,14 +7,12 @@ kernel that quantises twice, or along another axis, is right about most of them.
 import numpy as np
 
 from moe_ref.conformance.suite._data import dtype_of
+from moe_ref.conformance.suite._quantize_data import BLOCK, boundaries
 
 Rng = np.random.Generator
 
-BLOCK = 32
 # Powers of two on either side of 1 that a factor may take.
 _SPAN = {"float16": 3}
-# Mantissas on either side of where some rule of some format takes the next scale.
-_MANTISSAS = (1.0, 1.25, 1.4921875, 1.5, 1.5078125, 1.75, 1.7578125, 1.875, 1.9375, 1.984375)
 # How many powers of two below the largest of a block its small values lie: among the subnormal
 # numbers of FP4 and FP6, of E3M2, of E4M3, of E5M2.
 _DEPTHS = (2, 6, 15, 15, 16, 31)
@@ -57,11 +55,7 @@ def stepped(rng: Rng, rows: int, length: int, dtype: str, depths=_DEPTHS) -> np.
     Returns:
         [rows, length].
     """
-    largest = rng.choice(_MANTISSAS, (rows, blocks(length))).astype(np.float32)
-    if dtype == "float32":  # one number below a step, at it, or above
-        largest = (largest.view(np.int32) + rng.integers(-1, 2, largest.shape, np.int32)).view(
-            dtype
-        )
+    largest = rng.choice(boundaries(dtype), (rows, blocks(length)))
     largest = largest * 2.0 ** rng.integers(-3, 4, largest.shape)
     deep = np.asarray(depths)[np.arange(rows) % len(depths)]
     small = rng.uniform(1, 2, (rows, length)) * rng.choice([-1, 1], (rows, length))

@@ -13,8 +13,9 @@ from moe_ref import oracle
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Budget
 from moe_ref.conformance.suite._data import normal, one_expert_sizes
-from moe_ref.conformance.suite._data_mx import BLOCK, blocks, by_block, powers, span, stepped, tiny
+from moe_ref.conformance.suite._data_mx import blocks, by_block, powers, span, stepped, tiny
 from moe_ref.conformance.suite._grouped_cases import belongs
+from moe_ref.conformance.suite._quantize_data import BLOCK
 from moe_ref.spec import MXSpec
 
 Rng = np.random.Generator
