@@ -110,7 +110,9 @@ def grouped_matmul_mx_vjp(
     form = {"format": format, "rule": rule, "nonfinite": nonfinite}
     along_n = _there_and_back(cotangent, -1, **form)
     narrow = _there_and_back(w, -1, **form)
-    dx = grouped_matmul_vjp(x, narrow, group_sizes, along_n, numerics=declared).x
+    # Of each call one gradient is wanted; the operand of the other is zero, which costs nothing.
+    nothing = np.zeros(np.shape(x)), np.zeros(np.shape(w))
+    dx = grouped_matmul_vjp(nothing[0], narrow, group_sizes, along_n, numerics=declared).x
     owner = _owners(group_sizes, len(along_n))
     dx = _unsaid(dx, _beyond(along_n, 1)[:, None] | _beyond(narrow, 2)[owner])
     left, right = x, cotangent
@@ -119,7 +121,7 @@ def grouped_matmul_mx_vjp(
         right = along_n.astype(np.float32)
     if wgrad != "high_precision_matmul":
         left, right = (_in_groups(a, group_sizes, form) for a in (left, right))
-    dw = grouped_matmul_vjp(left, w, group_sizes, right, numerics=declared).w
+    dw = grouped_matmul_vjp(left, nothing[1], group_sizes, right, numerics=declared).w
     of_left, of_right = (_beyond_in_groups(a, group_sizes) for a in (left, right))
     return GroupedGradients(dx, _unsaid(dw, of_left[:, :, None] | of_right[:, None, :]))
 
