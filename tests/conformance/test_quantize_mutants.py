@@ -157,6 +157,18 @@ def test_codes_are_read_as_bits(arrays, options):
     assert {r.id: r.status for r in judge(mine, only=only)} == dict.fromkeys(only, "pass")
 
 
+def test_narrow_tensors_of_torch_are_read_as_bits():
+    torch = pytest.importorskip("torch")
+
+    def function(x):
+        codes, scales = (torch.from_numpy(a) for a in _codes(x.float().numpy()))
+        return codes.view(torch.float8_e4m3fn), scales.view(torch.float8_e8m0fnu)
+
+    mine = conformance.Implementation(name="mine", op=OP, function=function, arrays="torch")
+    only = ["QNT-02", "QNT-09", "QNT-13", "QNT-52"]
+    assert {r.id: r.status for r in judge(mine, only=only)} == dict.fromkeys(only, "pass")
+
+
 def test_what_the_library_returns_is_understood():
     def function(x):
         return mx.quantize(x, "mxfp8_e4m3", axis=-1)
