@@ -28,7 +28,7 @@ FORMATS = (
 )
 # Exponents that the largest magnitude of a block may have without anything special: its scale is a
 # normal float32 number under every format, and so are the values of its elements.
-_ORDINARY = {"float16": (-2, 14), "bfloat16": (-90, 110), "float32": (-90, 110)}
+_ORDINARY = {"float16": (-2, 14), "bfloat16": (-100, 119), "float32": (-100, 119)}
 # The distance of a number in [1, 2) to the next one.
 _STEP = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23}
 
