@@ -47,7 +47,7 @@ def _visited(case: Case, outputs: Outputs) -> np.ndarray:
     return outputs["experts"] if "experts" in outputs else own_routing(case).experts
 
 
-def _judge_skewed(case: Case, outputs: Outputs) -> Judgement:
+def judge_skewed(case: Case, outputs: Outputs) -> Judgement:
     """Every gradient; two near-equal narrow weights may lose that of the router."""
     return judge_gradients(case, outputs, quiet="layer.router" if case.dtype in NARROW else None)
 
@@ -55,7 +55,7 @@ def _judge_skewed(case: Case, outputs: Outputs) -> Judgement:
 def _judge_idle(case: Case, outputs: Outputs) -> Judgement:
     """Every gradient; and exactly zero for experts that no token reached."""
     visited = np.isin(np.arange(case.spec.router.num_experts), _visited(case, outputs))
-    judged = [_judge_skewed(case, outputs)]
+    judged = [judge_skewed(case, outputs)]
     return all_of(*judged, *_zero(outputs, {"layer.experts.": ~visited}))
 
 
@@ -163,7 +163,7 @@ CHECKS = (
         _presets,
         may_refuse=True,
     ),
-    _check(8, "Every gradient is right under skew.", skewed, _judge_skewed),
+    _check(8, "Every gradient is right under skew.", skewed, judge_skewed),
     _check(
         9,
         "Experts that no token visits get exactly zero gradient, and their NaNs reach none.",
