@@ -62,13 +62,40 @@ def grouped_experts(
     weight_site: WeightSite,
     implementation: str,
     dtype: jnp.dtype,
-    precision: str = "highest",
+    precision: str,
 ) -> tuple[Float[Array, "tokens d_expert"], Bool[Array, "tokens k"]]:
     """The experts in groups of rows, which are rounded to `dtype`.
 
     `x` may be wider: the gradient of a row's copies is then summed unrounded.
     """
     plan = dispatch.plan(ids, num_experts=num_experts)
+    y = planned_experts(
+        x,
+        weights,
+        experts,
+        plan,
+        spec=spec,
+        weight_site=weight_site,
+        implementation=implementation,
+        dtype=dtype,
+        precision=precision,
+    )
+    return y, plan.kept
+
+
+def planned_experts(
+    x: Float[Array, "tokens d_expert"],
+    weights: Float[Array, "tokens k"],
+    experts: Experts,
+    plan: dispatch.Plan,
+    *,
+    spec: ExpertSpec,
+    weight_site: WeightSite,
+    implementation: str,
+    dtype: jnp.dtype,
+    precision: str,
+) -> Float[Array, "tokens d_expert"]:
+    """`grouped_experts` of rows that are planned already."""
     matmul = functools.partial(
         grouped_matmul,
         group_sizes=plan.group_sizes,
@@ -85,4 +112,4 @@ def grouped_experts(
         weights=None if at_output else dispatch.permute_weights(weights, plan),
         weight_site=weight_site,
     )
-    return dispatch.combine(rows, weights if at_output else None, plan), plan.kept
+    return dispatch.combine(rows, weights if at_output else None, plan)

@@ -51,6 +51,7 @@ class ExpertParallel(Execution):
         return_dtype: of partial sums and their gradients on the wire; None: the accumulator's,
             and then each result is rounded once. A narrower one rounds each rank's part too.
         implementation: of `grouped_matmul`.
+        precision: of `grouped_matmul`, as in `Dropless`.
         ragged: what `ragged` calls; `emulate_ragged_all_to_all` where XLA has none (CPU).
 
     Raises:
@@ -96,6 +97,7 @@ class ExpertParallel(Execution):
         chunks: int = 1,
         return_dtype: Any = None,
         implementation: str = "auto",
+        precision: str = "highest",
         ragged: Callable[..., Any] = lax.ragged_all_to_all,
     ):
         self.settings = check(
@@ -113,6 +115,7 @@ class ExpertParallel(Execution):
                 chunks=chunks,
                 return_dtype=return_dtype,
                 implementation=implementation,
+                precision=precision,
                 ragged=ragged,
             )
         )

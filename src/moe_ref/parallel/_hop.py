@@ -1,7 +1,6 @@
 """A hop: one exchange, what is computed inside it, and the way back. Hops nest."""
 
 import functools
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,30 +9,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from moe_ref._varying import vary_together
 from moe_ref.experts import Experts
-from moe_ref.layers._dropless import grouped_experts
 from moe_ref.parallel._exchange import collect, kept_slots, send
+from moe_ref.parallel._leaf import Leaf, run_leaf
 from moe_ref.parallel._level import Level
 from moe_ref.parallel._traffic import Queue, Traffic, queue, traffic
-from moe_ref.spec import ExpertSpec, WeightSite
-
-
-class Leaf(NamedTuple):
-    """The experts of one rank.
-
-    Attributes:
-        experts: how many.
-        spec: of each.
-        weight_site: where a weight multiplies.
-        implementation: of `grouped_matmul`.
-        dtype: rows are rounded to it; they were exact in it.
-    """
-
-    experts: int
-    spec: ExpertSpec
-    weight_site: WeightSite
-    implementation: str
-    dtype: str
-
 
 Result = tuple[Float[Array, "rows d"], Bool[Array, "rows k"]]
 
@@ -57,17 +36,7 @@ def run(
         ids: experts below these levels, -1 for none.
     """
     if not levels:
-        return grouped_experts(
-            x,
-            ids,
-            weights,
-            experts,
-            num_experts=leaf.experts,
-            spec=leaf.spec,
-            weight_site=leaf.weight_site,
-            implementation=leaf.implementation,
-            dtype=jnp.dtype(leaf.dtype),
-        )
+        return run_leaf(leaf, experts, x, weights, ids)
     level = levels[0]
     if level.transport == "rounds":
         return _rounds(levels, leaf, experts, x, weights, ids), ids >= 0

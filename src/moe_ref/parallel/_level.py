@@ -59,6 +59,7 @@ class Level(NamedTuple):
         dedup: a token once for each rank, else once a slot.
         pair: rows from a rank to a rank in one collective; unused by `ragged`.
         receive: rows of the receive buffer.
+        fair: rows in it under uniform routing, if it takes all at once.
         survivors: whom `ragged` serves; None where everything fits.
         dtype: of x on the wire.
         back: dtype of partial sums and gradients on the wire.
@@ -73,6 +74,7 @@ class Level(NamedTuple):
     dedup: bool
     pair: int
     receive: int
+    fair: float
     survivors: Survivors | None
     dtype: str
     back: str

@@ -122,6 +122,7 @@ def dispatch(
         dedup=dedup,
         pair=size.pair,
         receive=size.receive,
+        fair=fair,
         survivors=size.survivors,
         dtype=str(x.dtype),
         back=str(wide if return_dtype is None else float_dtype(return_dtype, "return_dtype")),

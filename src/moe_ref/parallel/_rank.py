@@ -13,8 +13,9 @@ from moe_ref._errors import require
 from moe_ref._numerics import accumulator_dtype
 from moe_ref._varying import vary_together
 from moe_ref.experts import Experts
-from moe_ref.parallel._hop import Leaf, run
-from moe_ref.parallel._settings import Settings, levels
+from moe_ref.parallel._hop import run
+from moe_ref.parallel._leaf import Leaf
+from moe_ref.parallel._settings import Settings, copies, levels
 from moe_ref.routing._ids import known
 from moe_ref.spec import LayerSpec
 
@@ -44,8 +45,7 @@ def run_rank(
         hidden = expert_spec.d_hidden // settings.mesh.shape[tensor]
         expert_spec = dataclasses.replace(expert_spec, d_hidden=hidden)
         experts = _bias_once(experts, tensor)
-    leaf = Leaf(own, expert_spec, spec.weight_site, settings.implementation, str(x.dtype))
-    wide = accumulator_dtype(x.dtype)
+    wide, dtype = accumulator_dtype(x.dtype), str(x.dtype)
     ids, _ = known(ids, count=num, otherwise=-1)
     parameters, structure = jax.tree.flatten(experts)
     # Gradients of what is the same on several ranks are summed once, at the end.
@@ -60,7 +60,16 @@ def run_rank(
             tokens=part.stop - part.start,
             k=ids.shape[1],
             num_experts=num,
-            dtype=leaf.dtype,
+            dtype=dtype,
+        )
+        leaf = Leaf(
+            experts=own,
+            spec=expert_spec,
+            weight_site=spec.weight_site,
+            implementation=settings.implementation,
+            precision=settings.precision,
+            dtype=dtype,
+            sizes=copies(exchanges, k=ids.shape[1], num_experts=num),
         )
         y, kept = run(exchanges, leaf, experts, x[part], weights[part], ids[part])
         sums.append(y)

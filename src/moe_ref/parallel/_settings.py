@@ -12,6 +12,7 @@ from moe_ref._numerics import accumulator_dtype, float_dtype
 from moe_ref.grouped import implementations
 from moe_ref.parallel._layout import Layout, check_mesh
 from moe_ref.parallel._level import Bounded, Level, Transport, fair_rows, sizes
+from moe_ref.parallel._plan import expected_destinations
 from moe_ref.spec import LayerSpec
 
 TRANSPORTS = ("allgather", "alltoall", "rounds", "ragged")
@@ -29,6 +30,7 @@ class Settings(NamedTuple):
     chunks: int
     return_dtype: DTypeLike | None
     implementation: str
+    precision: str
     ragged: Callable[..., Any]
 
     @property
@@ -47,6 +49,7 @@ def check(settings: Settings) -> Settings:
     s = settings
     require_choice(s.transport, "transport", TRANSPORTS)
     require_choice(s.implementation, "implementation", ("auto", *implementations()))
+    require_choice(s.precision, "precision", ("default", "high", "highest"))
     check_mesh(s.mesh, s.layout)
     only = f"None with transport={s.transport!r}"
     require(s.rows is None or s.transport == "rounds", "rows", only, s.rows)
@@ -94,6 +97,14 @@ def levels(
     for axis in s.layout.axes:
         ranks = s.mesh.shape[axis]
         below, sources = below // ranks, sources * ranks
+        fair = fair_rows(
+            tokens=tokens,
+            k=k,
+            num_experts=num_experts,
+            below=below,
+            sources=sources,
+            dedup=s.dedup,
+        )
         size = sizes(
             tokens=rows,
             k=slots,
@@ -102,14 +113,7 @@ def levels(
             dedup=s.dedup,
             rows=s.rows,
             bounded=s.receive,
-            fair=fair_rows(
-                tokens=tokens,
-                k=k,
-                num_experts=num_experts,
-                below=below,
-                sources=sources,
-                dedup=s.dedup,
-            ),
+            fair=fair,
         )
         made.append(
             Level(
@@ -121,6 +125,7 @@ def levels(
                 dedup=s.dedup,
                 pair=size.pair,
                 receive=size.receive,
+                fair=fair,
                 survivors=size.survivors,
                 dtype=dtype,
                 back=str(back),
@@ -129,3 +134,19 @@ def levels(
         )
         rows, slots = size.receive, slots if s.dedup else 1
     return tuple(made)
+
+
+def copies(exchanges: tuple[Level, ...], *, k: int, num_experts: int) -> tuple[int, ...]:
+    """How many copies of tokens a rank makes room for first: little more than its share, and twice.
+
+    Args:
+        exchanges: of `levels`.
+        k: slots of a token.
+        num_experts: of the layer.
+    """
+    last = exchanges[-1]
+    ranks = num_experts // last.experts
+    visited = expected_destinations(num_experts=num_experts, k=k, ranks=ranks)
+    slots = k / visited if last.dedup else 1.0
+    share = slots * (last.receive if last.transport == "rounds" else last.fair)
+    return math.ceil(1.125 * share), math.ceil(2 * share)
