@@ -1,6 +1,7 @@
 """The experts of one rank, on the rows it got."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -94,7 +95,7 @@ def _forward(leaf, experts, x, weights, plan):
 
     def small():
         operands = experts, narrow.astype(x.dtype), weights
-        y, pull = jax.vjp(lambda *a: _sums(leaf, *a, _short(leaf, plan)), *operands)
+        y, pull = jax.vjp(_on(_sums, leaf, _short(leaf, plan)), *operands)
         leaves, structure = jax.tree.flatten(pull)
         # Parameters are there already and need no copy out of the branch.
         own = [next((i for i, g in enumerate(given) if g is each), None) for each in leaves]
@@ -118,12 +119,17 @@ def _backward(leaf, residuals, cotangent):
 
     def larger():
         operands = experts, narrow.astype(weights.dtype), weights
-        return jax.vjp(lambda *a: _by_size(_next(leaf), *a, plan), *operands)[1](cotangent)
+        return jax.vjp(_on(_by_size, _next(leaf), plan), *operands)[1](cotangent)
 
     return *lax.cond(_fits(leaf, plan), lambda: pull(cotangent), larger), None
 
 
 _small_or_larger.defvjp(_forward, _backward)
+
+
+def _on(function: Callable[..., Array], leaf: Leaf, plan: dispatch.Plan) -> Callable[..., Array]:
+    """The function of parameters, rows and weights alone."""
+    return lambda experts, x, weights: function(leaf, experts, x, weights, plan)
 
 
 def _next(leaf: Leaf) -> Leaf:
