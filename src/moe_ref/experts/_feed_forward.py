@@ -22,6 +22,7 @@ def feed_forward(
     *,
     spec: ExpertSpec,
     matmul: Matmul,
+    bias_matmul: Matmul | None = None,
     weights: Float[Array, "*rows 1"] | None = None,
     weight_site: WeightSite = "output",
 ) -> Float[Array, "*rows d_expert"]:
@@ -35,6 +36,8 @@ def feed_forward(
         spec: the expert.
         matmul: multiplies rows with the weight of their expert, `(rows, weight) -> rows`, with a
             float32 result at least; what it does with unfilled rows is its business.
+        bias_matmul: what brings each row its bias, as the product of ones and biases; None:
+            `matmul`. One that rounds its operands must not round biases.
         weights: routing weight of each row, for `weight_site` `hidden` and `input`.
         weight_site: see `LayerSpec.weight_site`; `output` leaves the weights to the combine.
 
@@ -51,6 +54,7 @@ def feed_forward(
         f"given exactly where they are applied here (weight_site={weight_site!r})",
         None if weights is None else "an array",
     )
+    add = matmul if bias_matmul is None else bias_matmul
     wide = accumulator_dtype(x.dtype)
     ones = jnp.ones((*x.shape[:-1], 1), x.dtype)
     at_hidden = weights.astype(wide) if weights is not None and weight_site == "hidden" else None
@@ -58,12 +62,12 @@ def feed_forward(
         x = (x.astype(wide) * weights.astype(wide)).astype(x.dtype)
     projected = matmul(x, experts.w_in)
     if experts.b_in is not None:
-        projected = projected + matmul(ones, experts.b_in[..., None, :])
+        projected = projected + add(ones, experts.b_in[..., None, :])
     hidden = activation(projected, spec=spec)
     if at_hidden is not None:
         hidden = hidden * at_hidden
     output = matmul(hidden.astype(x.dtype), experts.w_out)
     if experts.b_out is not None:
-        bias = matmul(ones, experts.b_out[..., None, :])
+        bias = add(ones, experts.b_out[..., None, :])
         output = output + (bias if at_hidden is None else bias * at_hidden)
     return output

@@ -1,9 +1,10 @@
 """How a kernel writes its operands in blocks that share a scale, as data."""
 
 import dataclasses
+import typing
 from typing import Literal
 
-from moe_ref._errors import require_types
+from moe_ref._errors import require_choice, require_types
 
 MXFormat = Literal["mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4_e2m1", "mxint8"]
 MXRule = Literal["floor", "rceil", "ceil", "even", "rceil_real"]
@@ -32,3 +33,15 @@ class MXSpec:
 
     def __post_init__(self):
         require_types(self)
+
+
+def mx_spec(given: MXSpec | str | None, argument: str) -> MXSpec | None:
+    """The choices; a format's name stands for the defaults with it.
+
+    Raises:
+        ValueError: no such format.
+    """
+    if given is None or isinstance(given, MXSpec):
+        return given
+    require_choice(given, argument, typing.get_args(MXFormat))
+    return MXSpec(format=given)  # pyright: ignore[reportArgumentType]
