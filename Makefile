@@ -27,14 +27,16 @@ check: $(installed)test ## judge what is shipped here, or TARGET=module:name ARG
 	$(BIN)/moe-ref check $(TARGET) --html moe-ref-report.html $(ARGS)
 
 test: $(installed)test ## the tests on one device, under 10 minutes on two cores; ARGS= to pytest
-	$(BIN)/python -m pytest -n auto --dist loadfile --ignore tests/parallel $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile --ignore tests/parallel \
+		--ignore-glob '*_mutants.py' $(ARGS)
 
 test-parallel: $(installed)test ## expert parallelism on many virtual devices and several processes
 	$(BIN)/python -m pytest -n auto tests/parallel $(ARGS)
 
-mutants: $(installed)test ## every check against wrong kernels, all to be noticed, and right ones
+mutants: $(installed)test ## every check against wrong kernels and right ones, and the tests of those
 	$(BIN)/moe-ref mutants --quick $(ARGS)
 	$(BIN)/moe-ref mutants --correct --seeds 1
+	$(BIN)/python -m pytest -n auto tests/conformance/test_*_mutants.py
 
 test-thorough: $(installed)test ## every test, with many more examples
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "" --hypothesis-profile=thorough $(ARGS)
