@@ -83,6 +83,8 @@ def poisoned(monkeypatch):
     def unwritten(rows, columns, dtype, like):
         if jnp.issubdtype(dtype, jnp.floating):
             fill = jnp.full((rows, columns), jnp.nan, dtype)
+        elif dtype == jnp.uint8:
+            fill = jnp.full((rows, columns), 0xFF, dtype)  # NaN, as a code and as a scale
         else:
             fill = jnp.arange(rows * columns, dtype=dtype).reshape(rows, columns) % E
         return vary_together(fill, like)[0]

@@ -27,14 +27,15 @@ def run_on(devices: int, file: str, *options: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", ["devices", "bounded", "inside"])
+@pytest.mark.parametrize("file", ["devices", "bounded", "inside", "wire"])
 def test_eight_devices(file):
     run_on(8, f"on_eight_{file}.py")
 
 
 @pytest.mark.thorough
-def test_eight_devices_in_more_ways():
-    run_on(8, "on_eight_devices.py", "-m", "thorough")
+@pytest.mark.parametrize("file", ["devices", "wire"])
+def test_eight_devices_in_more_ways(file):
+    run_on(8, f"on_eight_{file}.py", "-m", "thorough")
 
 
 @pytest.mark.slow

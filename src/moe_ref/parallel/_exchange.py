@@ -9,8 +9,9 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt8
 
+from moe_ref.parallel._codes import unpacked
 from moe_ref.parallel._level import Level
 from moe_ref.parallel._traffic import Traffic
 from moe_ref.parallel._wire import fetch, push, received, spread, taken
@@ -21,16 +22,30 @@ from moe_ref.routing._ids import known
 def send(
     level: Level,
     x: Float[Array, "tokens d"],
+    codes: UInt8[Array, "tokens bytes"] | None,
     weights: Float[Array, "tokens k"],
     ids: Int[Array, "tokens k"],
     traffic: Traffic,
-) -> tuple[Float[Array, "rows d"], Float[Array, "rows slots"], Int[Array, "rows slots"]]:
+) -> tuple[
+    Float[Array, "rows d"],
+    UInt8[Array, "rows bytes"] | None,
+    Float[Array, "rows slots"],
+    Int[Array, "rows slots"],
+]:
     """Rows, weights and ids on the ranks of their experts.
+
+    Where there are codes, they cross in place of x, whose gradient is the same as without them, and
+    are returned, so that the next exchange need not quantise again.
 
     Ids are those below this rank, -1 for all others and for rows that hold nothing. With dedup a
     row has all slots of its token, without it the one it stands for.
     """
-    rows = spread(level, x.astype(level.dtype), traffic).astype(x.dtype)
+    if codes is None:
+        rows = spread(level, x.astype(level.dtype), traffic).astype(x.dtype)
+    else:
+        assert level.wire is not None
+        codes = spread(level, codes, traffic)
+        rows = unpacked(level.wire, codes, x.shape[1]).astype(x.dtype)
     bits = _bits(weights)
     if level.transport == "allgather":
         ids, bits = (lax.all_gather(a, level.axis, tiled=True) for a in (ids, bits))
@@ -38,7 +53,7 @@ def send(
         ids, bits = _meta(level, ids, bits, traffic)
     mine = ids - lax.axis_index(level.axis).astype(ids.dtype) * level.experts
     mine, _ = known(mine, count=level.experts, otherwise=-1)
-    return rows, _floats(bits, weights.dtype), mine
+    return rows, codes, _floats(bits, weights.dtype), mine
 
 
 def _meta(level: Level, ids, bits, traffic: Traffic):
@@ -61,21 +76,21 @@ def _meta(level: Level, ids, bits, traffic: Traffic):
     return ids, bits
 
 
-def _send_fwd(level, x, weights, ids, traffic):
-    return send(level, x, weights, ids, traffic), traffic
+def _send_fwd(level, x, codes, weights, ids, traffic):
+    return send(level, x, codes, weights, ids, traffic), traffic
 
 
 def _send_bwd(level, traffic, cotangents):
-    dx, dw, _ = cotangents
+    dx, _, dw, _ = cotangents
     both = jnp.concatenate([dx, dw], axis=1).astype(level.back)
     rows = fetch(level, both, traffic)
     d = dx.shape[1]
     for_x = summed(rows[:, :d], traffic, dx.dtype)
     if level.dedup:
-        return for_x, summed(rows[:, d:], traffic, dw.dtype), None, None
+        return for_x, None, summed(rows[:, d:], traffic, dw.dtype), None, None
     column = rows[traffic.row.reshape(-1), d].reshape(traffic.row.shape)
     for_w = jnp.where(traffic.kept, column, jnp.zeros_like(column)).astype(dw.dtype)
-    return for_x, for_w, None, None
+    return for_x, None, for_w, None, None
 
 
 send.defvjp(_send_fwd, _send_bwd)

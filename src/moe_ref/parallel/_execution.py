@@ -20,7 +20,8 @@ from moe_ref.parallel._overflow import lost_rows
 from moe_ref.parallel._rank import run_rank
 from moe_ref.parallel._settings import Settings, check, check_spec
 from moe_ref.parallel._whole import lost_whole, per_token_whole, run_whole
-from moe_ref.spec import LayerSpec
+from moe_ref.spec import LayerSpec, MXSpec
+from moe_ref.spec._mx import mx_spec
 
 
 class ExpertParallel(Execution):
@@ -48,6 +49,11 @@ class ExpertParallel(Execution):
         data: mesh axes over which tokens are divided and experts repeated.
         tensor: mesh axis over which the experts' hidden width is divided.
         chunks: tokens are exchanged in so many parts that do not wait for each other.
+        wire: MX format in which x crosses, by name or as an `MXSpec` (whose `wgrad` says nothing
+            here): one byte a column and one for each 32 columns, of which a short last block is as
+            if zeros followed. Experts read what arrives, rounded to the dtype of x; the router, the
+            shared expert and zero experts read x itself. The gradient of x is what it would be
+            without. Codes cross a second axis as they are: x is quantised once. Not for float64.
         return_dtype: of partial sums and their gradients on the wire; None: the accumulator's,
             and then each result is rounded once. A narrower one rounds each rank's part too.
         implementation: of `grouped_matmul`.
@@ -76,7 +82,11 @@ class ExpertParallel(Execution):
         small = spec.preset("qwen3-30b-a3b").replace(d_model=16, d_hidden=8, num_experts=16)
         layer = layers.MoE(small, key=jax.random.key(0))
         experts = parallel.ExpertParallel(mesh, transport="alltoall")
-        y, aux = layer(jax.random.normal(jax.random.key(1), (10, 16)), execution=experts)
+        x = jax.random.normal(jax.random.key(1), (10, 16))
+        y, aux = layer(x, execution=experts)
+        narrow = parallel.ExpertParallel(mesh, transport="alltoall", wire="mxfp8_e4m3")
+        z, _ = layer(x, execution=narrow)
+        assert (y != z).any()
         ```
     """
 
@@ -95,6 +105,7 @@ class ExpertParallel(Execution):
         data: Sequence[str] = (),
         tensor: str | None = None,
         chunks: int = 1,
+        wire: MXSpec | str | None = None,
         return_dtype: Any = None,
         implementation: str = "auto",
         precision: str = "highest",
@@ -113,6 +124,7 @@ class ExpertParallel(Execution):
                 receive=receive,
                 dedup=dedup,
                 chunks=chunks,
+                wire=mx_spec(wire, "wire"),
                 return_dtype=return_dtype,
                 implementation=implementation,
                 precision=precision,

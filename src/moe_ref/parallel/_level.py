@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from moe_ref._errors import require, require_types
 from moe_ref.parallel._plan import expected_destinations
+from moe_ref.spec import MXSpec
 
 Transport = Literal["allgather", "alltoall", "rounds", "ragged"]
 """How rows cross a mesh axis."""
@@ -62,6 +63,7 @@ class Level(NamedTuple):
         fair: rows in it under uniform routing, if it takes all at once.
         survivors: whom `ragged` serves; None where everything fits.
         dtype: of x on the wire.
+        wire: how x is quantised there; None: not at all.
         back: dtype of partial sums and gradients on the wire.
         ragged: `lax.ragged_all_to_all` or what stands in for it.
     """
@@ -77,6 +79,7 @@ class Level(NamedTuple):
     fair: float
     survivors: Survivors | None
     dtype: str
+    wire: MXSpec | None
     back: str
     ragged: Callable[..., Any]
 

@@ -125,12 +125,15 @@ def dispatch(
         fair=fair,
         survivors=size.survivors,
         dtype=str(x.dtype),
+        wire=None,
         back=str(wide if return_dtype is None else float_dtype(return_dtype, "return_dtype")),
         ragged=ragged,
     )
     values = vary_together(x.astype(wide), weights.astype(wide), experts)
     way = traffic(level, queue(level, values[2]))
-    rows, own_weights, ids = send(level, *values, way)  # pyright: ignore[reportGeneralTypeIssues]
+    wide_x, wide_weights, known = values
+    got = send(level, wide_x, None, wide_weights, known, way)
+    rows, _, own_weights, ids = got  # pyright: ignore[reportGeneralTypeIssues]
     return Dispatched(rows.astype(x.dtype), ids, own_weights, way.kept, way, level)
 
 

@@ -13,6 +13,7 @@ from moe_ref._errors import require
 from moe_ref._numerics import accumulator_dtype
 from moe_ref._varying import vary_together
 from moe_ref.experts import Experts
+from moe_ref.parallel._codes import packed
 from moe_ref.parallel._hop import run
 from moe_ref.parallel._leaf import Leaf
 from moe_ref.parallel._settings import Settings, copies, levels
@@ -53,6 +54,7 @@ def run_rank(
         x.astype(wide), weights.astype(wide), ids, *parameters
     )
     experts = jax.tree.unflatten(structure, parameters)
+    codes = None if settings.wire is None else packed(settings.wire, x.astype(dtype))
     sums, slots = [jnp.zeros_like(x[:0])], [ids[:0] >= 0]
     for part in _parts(x.shape[0], settings.chunks):
         exchanges = levels(
@@ -71,7 +73,8 @@ def run_rank(
             dtype=dtype,
             sizes=copies(exchanges, k=ids.shape[1], num_experts=num),
         )
-        y, kept = run(exchanges, leaf, experts, x[part], weights[part], ids[part])
+        own_codes = None if codes is None else codes[part]
+        y, kept = run(exchanges, leaf, experts, x[part], own_codes, weights[part], ids[part])
         sums.append(y)
         slots.append(kept)
     y, kept = jnp.concatenate(sums), jnp.concatenate(slots)

@@ -13,7 +13,7 @@ from moe_ref.grouped import implementations
 from moe_ref.parallel._layout import Layout, check_mesh
 from moe_ref.parallel._level import Bounded, Level, Transport, fair_rows, sizes
 from moe_ref.parallel._plan import expected_destinations
-from moe_ref.spec import LayerSpec
+from moe_ref.spec import LayerSpec, MXSpec
 
 TRANSPORTS = ("allgather", "alltoall", "rounds", "ragged")
 
@@ -28,6 +28,7 @@ class Settings(NamedTuple):
     receive: Bounded | None
     dedup: bool
     chunks: int
+    wire: MXSpec | None
     return_dtype: DTypeLike | None
     implementation: str
     precision: str
@@ -128,6 +129,7 @@ def levels(
                 fair=fair,
                 survivors=size.survivors,
                 dtype=dtype,
+                wire=s.wire,
                 back=str(back),
                 ragged=s.ragged,
             )
