@@ -28,6 +28,7 @@ from moe_ref.spec import MXSpec
 OP = "quantize"
 IDS = {"ids": lambda each: each.name.partition(", ")[2]}
 PLAIN = CORRECT[0]
+FORMATS = [format for format in mx.formats() if format.startswith("mx")]
 
 
 @pytest.mark.thorough
@@ -77,7 +78,7 @@ def _drawn(inputs, dtype, **declared):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("format", "rule"), [*itertools.product(mx.formats(), mx.rules())])
+@pytest.mark.parametrize(("format", "rule"), [*itertools.product(FORMATS, mx.rules())])
 def test_what_codes_can_write_is_written_exactly_under_every_rule(format, rule, dtype):
     """The law of QNT-46, which holds for values; bytes come back under `floor` and `even` alone."""
     case = _drawn(cases.wide, dtype, mx=MXSpec(format=format, rule=rule))
@@ -92,7 +93,7 @@ def test_what_codes_can_write_is_written_exactly_under_every_rule(format, rule, 
         np.testing.assert_array_equal(again.elements, first.elements)
 
 
-@pytest.mark.parametrize("format", mx.formats())
+@pytest.mark.parametrize("format", FORMATS)
 def test_data_reaches_what_it_is_about(format):
     """Rules that differ in float32 differ on the data; the smallest scales are there, and many."""
     rules = {rule: MXSpec(format=format, rule=rule) for rule in mx.rules()}

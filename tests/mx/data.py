@@ -6,7 +6,7 @@ import numpy as np
 
 from moe_ref import mx
 
-FORMATS = mx.formats()
+FORMATS = tuple(format for format in mx.formats() if format.startswith("mx"))
 RULES = mx.rules()
 POLICIES = ("poison", "te")
 LARGEST = {

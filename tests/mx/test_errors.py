@@ -12,7 +12,7 @@ from moe_ref import mx, oracle
 
 X = jnp.ones((4, 64), jnp.float32)
 WRONG = {
-    "format": ({"format": "fp8"}, r"`format` must be one of mxfp4_e2m1, .*; got 'fp8'"),
+    "format": ({"format": "fp8"}, r"`format` must be one of fp8_e4m3, .*, nvfp4; got 'fp8'"),
     "rule": ({"rule": "log2"}, r"`rule` must be one of ceil, even, .*; got 'log2'"),
     "nonfinite": ({"nonfinite": "inf"}, r"`nonfinite` must be one of poison, te; got 'inf'"),
     "tail": ({"tail": "drop"}, r"`tail` must be one of pad, refuse; got 'drop'"),

@@ -37,14 +37,19 @@ def split(magnitude: UInt32[Array, "..."]) -> tuple[Int32[Array, "..."], UInt32[
 
 
 def encode(
-    pattern: UInt32[Array, "..."], byte: Int32[Array, "..."], form: Format
+    pattern: UInt32[Array, "..."],
+    byte: Int32[Array, "..."],
+    form: Format,
+    random: tuple[UInt32[Array, "..."], UInt32[Array, "..."]] | None = None,
 ) -> UInt8[Array, "..."]:
     """Codes of value / 2^(byte - 127): nearest, ties to even, saturating.
 
     Args:
         pattern: of float32 numbers; Inf saturates.
-        byte: scale in [0, 254], of the same rank.
+        byte: scale in [0, 254], of the same rank or of none.
         form: what to write.
+        random: 64 random bits a value, the upper 32 first: to one of the two neighbours instead of
+            the nearest, to the larger magnitude where those bits are below what is dropped.
 
     Returns:
         One code for each value. A NaN becomes the format's; the largest number if it has none,
@@ -53,11 +58,14 @@ def encode(
     magnitude = pattern & MAGNITUDE
     biased, significand = split(magnitude)
     exponent = biased - byte
+    dropped = 23 - form.mantissa + jnp.maximum(form.emin - exponent, 0)
     # A significand shifted by 25 is below one half.
-    dropped = jnp.clip(23 - form.mantissa + jnp.maximum(form.emin - exponent, 0), 0, 25)
-    dropped = dropped.astype(jnp.uint32)
-    odd = (significand >> dropped) & 1
-    kept = (significand + ((jnp.uint32(1) << (dropped - 1)) - 1) + odd) >> dropped
+    by = jnp.clip(dropped, 0, 25).astype(jnp.uint32)
+    if random is None:
+        odd = (significand >> by) & 1
+        kept = (significand + ((jnp.uint32(1) << (by - 1)) - 1) + odd) >> by
+    else:
+        kept = (significand >> by) + _goes_up(significand, dropped, *random)
     code = kept.astype(jnp.int32) + (jnp.maximum(exponent - form.emin, 0) << form.mantissa)
     code = jnp.where(magnitude == INFINITY, form.largest, jnp.minimum(code, form.largest))
     negative = pattern > MAGNITUDE
@@ -67,6 +75,30 @@ def encode(
         code = jnp.where(negative, code | form.sign, code)
     instead = form.largest if form.nan is None else form.nan_code
     return jnp.where(magnitude > INFINITY, instead, code).astype(jnp.uint8)
+
+
+def _goes_up(
+    significand: UInt32[Array, "..."],
+    dropped: Int32[Array, "..."],
+    high: UInt32[Array, "..."],
+    low: UInt32[Array, "..."],
+) -> UInt32[Array, "..."]:
+    """1 with the probability that the dropped bits are of a step, else 0.
+
+    As many random bits as are dropped, from 1 to 64, are compared with them. Below that, what a
+    number of 64 bits has no room for is cut off the significand.
+    """
+    beyond = jnp.clip(dropped - 64, 0, 31).astype(jnp.uint32)
+    count = jnp.minimum(dropped, 64)
+    whole = jnp.clip(count, 0, 31).astype(jnp.uint32)
+    fraction = (significand & ((jnp.uint32(1) << whole) - 1)) >> beyond
+    # The first `count` random bits, as a number of two words.
+    few = high >> jnp.clip(32 - count, 0, 31).astype(jnp.uint32)
+    more = jnp.clip(count - 32, 1, 32).astype(jnp.uint32)
+    upper = high >> (32 - more)
+    lower = ((high << (more - 1)) << 1) | (low >> (32 - more))
+    below = jnp.where(count > 32, (upper == 0) & (lower < fraction), few < fraction)
+    return below.astype(jnp.uint32)
 
 
 def decode(

@@ -1,4 +1,4 @@
-"""The element formats of MX blocks."""
+"""The formats: how an element is written."""
 
 import dataclasses
 
@@ -58,6 +58,13 @@ FORMATS = {
     # subnormals, and above them the step stays the same.
     "mxint8": Format(6, 1, 0, 0x7F, 8, complement=True),
 }
+# Elements whose scales are numbers and no powers of two.
+SCALED = {
+    "nvfp4": FORMATS["mxfp4_e2m1"],
+    "fp8_e4m3": FORMATS["mxfp8_e4m3"],
+    "fp8_e5m2": FORMATS["mxfp8_e5m2"],
+}
+E4M3 = FORMATS["mxfp8_e4m3"]
 FLOAT16 = Format(10, 15, 15, 0x7BFF, 16, infinity=0x7C00, nan=0x7C01)
 
 
@@ -68,7 +75,14 @@ def formats() -> tuple[str, ...]:
         ```python
         from moe_ref import mx
 
-        assert "mxfp8_e4m3" in mx.formats()
+        assert {"mxfp8_e4m3", "nvfp4", "fp8_e4m3"} < set(mx.formats())
         ```
     """
-    return tuple(FORMATS)
+    return (*FORMATS, *SCALED)
+
+
+def usual_block(format: str) -> int:
+    """Values that share a scale, along each axis, where nothing else is asked for."""
+    if format in FORMATS:
+        return 32
+    return 16 if format == "nvfp4" else 128

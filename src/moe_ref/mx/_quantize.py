@@ -1,26 +1,25 @@
-"""Quantise to MX blocks, and back."""
+"""Quantise to blocks that share a scale."""
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int32, UInt8, UInt32
+from jaxtyping import Array, Float, Float32, Int32, PRNGKeyArray, UInt8, UInt32
 
 from moe_ref._errors import require, require_choice
 from moe_ref._typing import checked
-from moe_ref.mx import _triton
-from moe_ref.mx._bits import INFINITY, MAGNITUDE, NAN, decode, encode, float_bits, narrow
-from moe_ref.mx._blocks import Axes, block_axes, counts, cut, joined, spread
-from moe_ref.mx._format import FORMATS
+from moe_ref.mx import _scaled, _triton
+from moe_ref.mx._bits import INFINITY, MAGNITUDE, encode, float_bits
+from moe_ref.mx._blocks import Axes, block_axes, counts, cut, joined
+from moe_ref.mx._format import FORMATS, SCALED, formats, usual_block
 from moe_ref.mx._quantized import Quantized
-from moe_ref.mx._scale import RULES, scale
+from moe_ref.mx._scale import rules, scale, usual_rule
 
 POLICIES = ("poison", "te")
 _INPUTS = ("bfloat16", "float16", "float32")
-_OUTPUTS = ("bfloat16", "float32")
 
 
 class _Static(NamedTuple):
@@ -39,12 +38,15 @@ def quantize(
     format: str,
     *,
     axis: int | tuple[int, ...],
-    rule: str = "rceil",
+    rule: str | None = None,
     nonfinite: str = "poison",
-    block: int | tuple[int, ...] = 32,
+    block: int | tuple[int, ...] | None = None,
     tail: str = "refuse",
+    key: PRNGKeyArray | None = None,
 ) -> Quantized:
-    r"""Write each block of values as one scale $2^{b-127}$ and one narrow code a value.
+    r"""Write each block of values as one scale and one narrow code a value.
+
+    In MX formats the scale is $2^{b-127}$ for a byte $b$:
 
     $$x_i \approx 2^{b-127}\, p_i, \qquad
       p_i = \mathrm{round}\left(x_i / 2^{b-127}\right)$$
@@ -64,21 +66,52 @@ def quantize(
     to $m$ mantissa bits, ties up. `rceil` and `rceil_real` differ at one magnitude of each format
     but `mxint8`, 0x04600001 for E4M3.
 
+    `nvfp4` has E2M1 elements, E4M3 scales $s$ and one float32 number $t$ for the tensor, whose
+    largest magnitude is $A$: $x_i \approx t s p_i$. Below, every product and quotient is one of
+    float32, rounded once, 1/6 too; c rounds to E4M3 as elements are, M is the largest float32:
+
+    | rule | scales | $p_i$ rounds | followed by |
+    |---|---|---|---|
+    | `te` | $u = \min(2688 / A, M)$, $t = 1/u$, $s = c(a (u \cdot 1/6))$ | $x_i v$ | TE |
+    | `te_unfolded` | $u$ and $t$ the same, $s = c((a / 6) u)$ | $x_i v$ | TE at first |
+    | `torchao` | $t = A / 2688$, $s = c(\max((a / 6) / t, 2^{-6}))$ | $x_i / (t s)$ | torchao |
+
+    with $v = \min(1 / (s t), M)$. `fp8_e4m3` and `fp8_e5m2` have float32 scales,
+    $x_i \approx s p_i$:
+
+    | rule | scale | $p_i$ rounds | followed by |
+    |---|---|---|---|
+    | `divide` | $s = a / p_{max}$ | $x_i / s$, or 0 if $x_i$ is | DeepSeek-V3 |
+    | `deepseek_v3` | $s = a / p_{max}$ | $x_i / s$, so that 0/0 is NaN | its released kernel |
+    | `deepgemm` | $s = \max(a, 10^{-4}) / p_{max}$ | $x_i (1 / s)$ | DeepGEMM's tests |
+    | `te` | $u = \min(p_{max} / a, M)$, $s = 1 / u$ | $x_i u$ | TE with float32 scales |
+
+    where $u$ is 1 if it would be 0, or divided by 0. DeepSeek-V3's blocks are 128 values of a row
+    of activations, and 128 by 128 of weights: `axis=(-2, -1)`.
+
     All of it is integer arithmetic on bit patterns, so the bytes are the same eager and compiled,
     on every device. NVIDIA GPUs that convert FP8 convert blocks of 32 along one axis instead: the
     same bytes, compared for every pair of a bfloat16 magnitude of a block and a bfloat16 value.
+
+    With a `key` elements are rounded at random, scales as ever: to one of the two numbers next to
+    $p_i$, each as probable as the other one is far, so that the mean is $p_i$ where nothing
+    saturates. 64 random bits a value are compared with the bits that are dropped: exact from
+    $2^{-41}$ of the smallest number on, and rounded down to a multiple of $2^{-64}$ below.
 
     Args:
         x: any shape; float32, bfloat16 or float16.
         format: a name from `formats()`.
         axis: the axis blocks lie along, or several for blocks of more dimensions.
-        rule: a name from `rules()`.
+        rule: a name from `rules(format)`; if None "rceil", "te" or "divide".
         nonfinite: what NaN and Inf do. "poison": one of either in a block makes its scale 0xFF and
             its elements NaN (0 in a format without NaN). "te", as Transformer Engine: NaN does
-            not count in $a$ and stays alone, Inf gives scale 0xFE and saturates.
-        block: values that share a scale, along each axis.
+            not count in $a$ and stays alone, Inf gives scale 0xFE and saturates. Where scales are
+            numbers: "poison" gives a NaN for a scale, and such blocks do not count in $A$; under
+            "te", Inf makes FP8's $s$, or $u$ and $t$ of a whole tensor, 1, and saturates.
+        block: values that share a scale, along each axis; if None 32, 16 or 128.
         tail: of an axis that `block` does not divide: "refuse" raises, "pad" makes the last block
             as if zeros followed, in each row by itself.
+        key: for rounding at random; the same key, the same bytes.
 
     Returns:
         Elements of the shape of `x`, and one scale for each block.
@@ -87,7 +120,10 @@ def quantize(
         ValueError: ranks, dtypes, names or lengths do not fit, also while tracing.
 
     Special cases:
-        Zeros: scale 0x00 and codes that keep the sign of zero, where the format has one.
+        Zeros: scale 0x00 and codes that keep the sign of zero, where the format has one. Where
+            scales are numbers, zeros give what the rule says: scale 0 under "te" and "divide"
+            (1 under FP8's "te"), 2^-6 under "torchao", which divides a tensor of zeros into NaN.
+        Scales that round to 0: numbers of the block saturate, and are read as 0.
         Scale 0x00: $2^{-127}$, itself a float32 subnormal; small blocks are quantised with it.
         "te" in a format without NaN: NaN becomes the largest number.
         `even` with a magnitude that rounds to Inf: a non-finite block under "poison"; under "te"
@@ -109,33 +145,42 @@ def quantize(
         assert q.dequantize()[0, :4].tolist() == [448.0, 1.0, 16.0, 20.0]
         ```
     """
-    require_choice(format, "format", FORMATS)
-    require_choice(rule, "rule", RULES)
+    require_choice(format, "format", formats())
+    rule = usual_rule(format) if rule is None else rule
+    require_choice(rule, "rule", rules(format))
     require_choice(nonfinite, "nonfinite", POLICIES)
     require_choice(tail, "tail", ("refuse", "pad"))
     require(str(x.dtype) in _INPUTS, "x.dtype", f"one of {', '.join(_INPUTS)}", x.dtype)
+    block = usual_block(format) if block is None else block
     axes, lengths = block_axes(axis, block, x.shape)
     for a, length in zip(axes, lengths, strict=True):
         divides = tail == "pad" or x.shape[a] % length == 0
         wanted = f'a multiple of block={length}, or tail="pad" given'
         require(divides, f"x.shape[{a}]", wanted, x.shape[a])
-    elements, scales = _run(_Static(format, rule, nonfinite, axes, lengths), x)
+    static = _Static(format, rule, nonfinite, axes, lengths)
+    words = None if key is None else jax.random.bits(key, (2, *x.shape), jnp.uint32)
+    if format in SCALED:
+        elements, scales, tensor_scale = _run_scaled(static, x, words)
+        return Quantized(elements, scales, format, axes, lengths, tensor_scale)
+    elements, scales = _run(static, x, words)
     return Quantized(elements, scales, format, axes, lengths)
 
 
 # Compiled by itself, so that eager calls find the same program.
 @functools.partial(jax.jit, static_argnums=0)
 def _run(
-    static: _Static, x: Float[Array, "..."]
+    static: _Static, x: Float[Array, "..."], words: UInt32[Array, "2 ..."] | None
 ) -> tuple[UInt8[Array, "..."], UInt8[Array, "..."]]:
     shape, axes, lengths = x.shape, static.axes, static.lengths
 
     def anywhere(x):
         pattern, inner = cut(float_bits(x), axes, lengths)
-        elements, byte = _blocks(static, pattern, inner, encode, _largest)
+        elements, byte = _blocks(static, pattern, inner, _writer(static, words), _largest)
         scales = jnp.squeeze(byte.astype(jnp.uint8), inner)
         return joined(elements, shape, axes, lengths), scales
 
+    if words is not None:
+        return anywhere(x)
     tiles = _triton.tiles("quantize", shape, axes, lengths, static.format)
     if tiles is None:
         return anywhere(x)
@@ -146,6 +191,35 @@ def _run(
         return elements.reshape(shape), scales.reshape(counts(shape, axes, lengths))
 
     return _triton.where_it_runs(on_a_gpu, anywhere, x)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run_scaled(
+    static: _Static, x: Float[Array, "..."], words: UInt32[Array, "2 ..."] | None
+) -> tuple[
+    UInt8[Array, "..."], UInt8[Array, "..."] | Float32[Array, "..."], Float32[Array, ""] | None
+]:
+    pattern, inner = cut(float_bits(x), static.axes, static.lengths)
+    options = (static.rule, static.nonfinite, _writer(static, words))
+    if static.format == "nvfp4":
+        result = _scaled.nvfp4(pattern, inner, *options)
+    else:
+        result = _scaled.fp8(pattern, inner, SCALED[static.format], *options)
+    elements = joined(result.elements, x.shape, static.axes, static.lengths)
+    scales = jnp.squeeze(result.scales, inner)
+    if result.tensor_scale is None:
+        return elements, lax.bitcast_convert_type(scales, jnp.float32), None
+    return elements, scales, lax.bitcast_convert_type(result.tensor_scale, jnp.float32)
+
+
+def _writer(
+    static: _Static, words: UInt32[Array, "2 ..."] | None
+) -> Callable[..., UInt8[Array, "..."]]:
+    """`encode`, at random if there are random words, the upper half of each number first."""
+    if words is None:
+        return encode
+    high, low = (cut(word, static.axes, static.lengths)[0] for word in words)
+    return functools.partial(encode, random=(high, low))
 
 
 def _blocks(
@@ -184,73 +258,3 @@ def _largest(
         steps = magnitude.reshape(*magnitude.shape[:-1], length // lanes, lanes)
         magnitude = lax.optimization_barrier(jnp.max(steps, axis=-2, initial=initial))
     return jnp.max(magnitude, axis=axis, keepdims=keepdims, initial=initial)
-
-
-@checked
-def dequantize(q: Quantized, dtype: Any = jnp.float32) -> Float[Array, "..."]:
-    r"""The values $2^{b-127}\, p_i$ that codes and scales stand for.
-
-    Args:
-        q: what `quantize` gave, or codes and scales from elsewhere.
-        dtype: float32, in which every value is exact unless it overflows, or bfloat16, to which
-            it is rounded once, to nearest with ties to even.
-
-    Returns:
-        An array of the shape of `q.elements`.
-
-    Raises:
-        ValueError: another dtype, another format, or scales of a shape that does not fit.
-
-    Special cases:
-        Scale 0xFF: the block is NaN, whatever its elements.
-        Subnormal results are exact, in float32: they are assembled from integers.
-        Overflow: Inf; `rceil`, `ceil` and `even` reach it for magnitudes near the largest float32.
-        Codes that mean NaN or Inf: give them.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        from moe_ref import mx
-
-        q = mx.quantize(jnp.full((32,), 1e-40), "mxfp4_e2m1", axis=0)
-        assert q.scales.tolist() == [0]
-        ```
-    """
-    require_choice(q.format, "q.format", FORMATS)
-    name = jnp.dtype(dtype).name
-    require_choice(name, "dtype", _OUTPUTS)
-    axes, lengths = block_axes(q.axis, q.block, q.elements.shape)
-    wanted = counts(q.elements.shape, axes, lengths)
-    require(q.scales.shape == wanted, "q.scales", f"of shape {wanted}", q.scales.shape)
-    return _values(q.format, axes, lengths, name, q.elements, q.scales)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _values(
-    format: str,
-    axes: Axes,
-    lengths: Axes,
-    dtype: str,
-    elements: UInt8[Array, "..."],
-    scales: UInt8[Array, "..."],
-) -> Float[Array, "..."]:
-    shape = elements.shape
-
-    def anywhere(elements, scales):
-        codes, inner = cut(elements, axes, lengths)
-        byte = spread(scales, inner).astype(jnp.int32)
-        pattern = decode(codes, byte, FORMATS[format])
-        pattern = jnp.where(byte == 0xFF, jnp.uint32(NAN), pattern)
-        pattern = joined(pattern, shape, axes, lengths)
-        if dtype == "bfloat16":
-            return lax.bitcast_convert_type(narrow(pattern).astype(jnp.uint16), jnp.bfloat16)
-        return lax.bitcast_convert_type(pattern, jnp.float32)
-
-    tiles = _triton.tiles("dequantize", shape, axes, lengths, format)
-    if tiles is None:
-        return anywhere(elements, scales)
-
-    def on_a_gpu(elements, scales):
-        return _triton.dequantize(elements, scales, tiles, format, jnp.dtype(dtype)).reshape(shape)
-
-    return _triton.where_it_runs(on_a_gpu, anywhere, elements, scales)

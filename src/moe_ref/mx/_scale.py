@@ -5,24 +5,42 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int32, UInt32
 
+from moe_ref._errors import require_choice
 from moe_ref.mx._bits import split
-from moe_ref.mx._format import Format
+from moe_ref.mx._format import FORMATS, Format, formats
 
 _FRACTION = (1 << 23) - 1
 RULES = ("floor", "rceil", "ceil", "even", "rceil_real")
+NVFP4_RULES = ("te", "te_unfolded", "torchao")
+FP8_RULES = ("divide", "deepseek_v3", "deepgemm", "te")
 
 
-def rules() -> tuple[str, ...]:
-    """Names of the scale rules of MX formats.
+def rules(format: str = "mxfp8_e4m3") -> tuple[str, ...]:
+    """Names of the scale rules of a format; all MX formats have the same.
+
+    Args:
+        format: a name from `formats()`.
+
+    Raises:
+        ValueError: a format that does not exist.
 
     Example:
         ```python
         from moe_ref import mx
 
         assert mx.rules() == ("floor", "rceil", "ceil", "even", "rceil_real")
+        assert mx.rules("nvfp4") == ("te", "te_unfolded", "torchao")
         ```
     """
-    return RULES
+    require_choice(format, "format", formats())
+    if format in FORMATS:
+        return RULES
+    return NVFP4_RULES if format == "nvfp4" else FP8_RULES
+
+
+def usual_rule(format: str) -> str:
+    """The rule where none is asked for."""
+    return "rceil" if format in FORMATS else rules(format)[0]
 
 
 class Scale(NamedTuple):

@@ -117,3 +117,15 @@ def _first_pattern(value: Fraction, included: bool) -> int:
 def _floor_log2(value: Fraction) -> int:
     guess = value.numerator.bit_length() - value.denominator.bit_length()
     return guess if value >= _two(guess) else guess - 1
+
+
+def numbers(form: Elements) -> np.ndarray:
+    """The number of each code."""
+    numbers = form.units * 2.0**form.unit
+    if form.sign == 0:
+        return np.concatenate([numbers, [-2.0], -numbers[:0:-1]])
+    half = np.full(form.sign, np.nan)
+    half[: len(numbers)] = numbers
+    if form.infinity is not None:
+        half[form.infinity] = np.inf
+    return np.concatenate([half, -half])
