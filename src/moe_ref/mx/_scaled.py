@@ -89,9 +89,11 @@ def nvfp4(
     (scales,) = _once(encode(wanted, jnp.int32(_UNIT), E4M3))
     total = multiply(decode(scales, jnp.int32(_UNIT), E4M3), tensor)
     if rule == "torchao":
-        value = divide(each, *_once(total))
+        (total,) = _once(total)
+        value = divide(each, total)
     else:
-        value = multiply(each, *_once(jnp.minimum(divide(one, total), most)))
+        (factor,) = _once(jnp.minimum(divide(one, total), most))
+        value = multiply(each, factor)
     if nonfinite == "poison":
         scales = jnp.where(infinite, jnp.uint8(E4M3.nan_code), scales)
     elements = write(_signed(value, pattern), jnp.int32(_UNIT), SCALED["nvfp4"])
@@ -126,7 +128,8 @@ def fp8(
         value, scales = multiply(each, inverse), divide(one, inverse)
     elif rule == "deepgemm":
         scales = divide(jnp.maximum(block, _pattern(1e-4)), top)
-        value = multiply(each, *_once(divide(one, scales)))
+        (factor,) = _once(divide(one, scales))
+        value = multiply(each, factor)
     else:
         (scales,) = _once(divide(block, top))
         value = divide(each, scales)
