@@ -1,6 +1,6 @@
-"""What MX formats do to data: signal-to-noise ratio and worst errors by format, rule and data.
+"""What narrow formats do to data: signal-to-noise ratio and worst errors by format, rule and data.
 
-1024 rows of 1024 float32 values from one seed, blocks of 32 along rows, errors taken in float64:
+1024 rows of 1024 float32 values from one seed, blocks along rows, errors taken in float64:
 normal; Student's t with 3 degrees of freedom; and normal with `OUTLIERS` columns times 2^6, once
 all columns and once the ordinary ones alone, some of which share blocks with the large ones.
 """
@@ -10,9 +10,8 @@ import numpy as np
 
 from moe_ref import mx
 
-TITLE = "What MX formats do to data"
+TITLE = "What narrow formats do to data"
 SIZE, SEED, OUTLIERS = 1024, 0, 8
-FORMATS = tuple(name for name in mx.formats() if name.startswith("mx"))
 
 
 def data() -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -40,7 +39,7 @@ def errors(x: np.ndarray, columns: np.ndarray, format: str, rule: str) -> dict:
     q = mx.quantize(jnp.asarray(x), format, axis=-1, rule=rule)
     y = np.asarray(q.dequantize(), np.float64)
     x = x.astype(np.float64)
-    largest = np.abs(x).reshape(SIZE, -1, 32).max(-1).repeat(32, axis=-1)
+    largest = np.abs(x).reshape(SIZE, -1, *q.block).max(-1).repeat(*q.block, axis=-1)
     x, y, largest = (a[:, columns] for a in (x, y, largest))
     wrong = np.abs(y - x)
     return {
@@ -56,7 +55,7 @@ def rows() -> list[dict]:
     kinds = data()
     return [
         {"format": format, "rule": rule, "data": name} | errors(*kinds[name], format, rule)
-        for format in FORMATS
-        for rule in mx.rules()
+        for format in mx.formats()
+        for rule in mx.rules(format)
         for name in kinds
     ]
