@@ -14,7 +14,7 @@ import pytest
 from moe_ref import oracle
 from moe_ref.experts import Experts
 from moe_ref.parallel import ExpertParallel, bytes_by_axis, collectives
-from moe_ref.spec import ExpertSpec, LayerSpec, MXSpec, RouterSpec
+from moe_ref.spec import ExpertSpec, LayerSpec, RouterSpec
 from parallel.cases import EMULATED, half_empty, mesh_of, one_rank, poisoned, zipf
 from properties.judge import assert_within, compiled
 
@@ -23,6 +23,7 @@ E, K, D, TOKENS = 8, 3, 40, 45  # of the columns a block of 32 and one of 8
 FORMAT = "mxfp8_e4m3"
 SPEC = LayerSpec(d_model=D, router=RouterSpec(num_experts=E, k=K), experts=ExpertSpec(d_hidden=4))
 FLAT, HIER = {"expert": 8}, {"node": 2, "gpu": 4}
+CUBE = {"data": 2, "expert": 2, "tensor": 2}
 ONCE_A_SLOT = {"dedup": False}
 WAYS = {
     "allgather": (FLAT, {"transport": "allgather"}),
@@ -39,13 +40,15 @@ MORE = {
     "nodes, alltoall, in chunks": (HIER, {"transport": "alltoall", "chunks": 2}),
     "nodes, ragged": (HIER, EMULATED),
     "nodes, ragged, once a slot": (HIER, {**EMULATED, "dedup": False}),
+    "data and tensor": (CUBE, {"axes": "expert", "data": ("data",), "tensor": "tensor"}),
 }
 NAMES = [*WAYS, *(pytest.param(name, marks=pytest.mark.thorough) for name in MORE)]
 
 
-def execution(name: str, wire: str | MXSpec | None = FORMAT) -> ExpertParallel:
+def execution(name: str) -> ExpertParallel:
     axes, options = (WAYS | MORE)[name]
-    return ExpertParallel(mesh_of(**axes), tuple(axes), implementation="loop", wire=wire, **options)
+    options = {"axes": tuple(axes), "implementation": "loop", "wire": FORMAT} | options
+    return ExpertParallel(mesh_of(**axes), **options)
 
 
 @functools.cache
