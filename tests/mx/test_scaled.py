@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from moe_ref import mx, oracle
-from mx.data import as_float32, floats, pairs, patterns, quantize, wide
+from mx.data import as_float32, floats, numbers, pairs, patterns, quantize, wide
 
 FP8 = ("fp8_e4m3", "fp8_e5m2")
 POLICIES = ("poison", "te")
@@ -207,6 +207,49 @@ def test_another_implementation_of_te():
     np.testing.assert_array_equal(np.asarray(q.scales), scale.view(np.uint8))
     np.testing.assert_array_equal(np.asarray(q.elements), element.view(np.uint8))
     assert patterns(q.tensor_scale) == patterns(one / u)
+
+
+def near_middles(format, rule):
+    """Blocks that hold the float32 numbers next to the middles between their elements.
+
+    Elsewhere a reciprocal and a division, or another order of operations, give the same codes.
+    """
+    form = "mxfp4_e2m1" if format == "nvfp4" else "mx" + format
+    middles = (numbers(form)[1:] + numbers(form)[:-1]) / 2
+    rng = np.random.default_rng(8)
+    largest = (rng.uniform(1, 2, 2000 if format == "nvfp4" else 200) * 100).astype(np.float32)
+    q = quantize(largest[:, None], format, rule=rule, block=1)
+    unit = (
+        oracle.dequantize(
+            np.ones(q.elements.shape, np.uint8),
+            np.asarray(q.scales),
+            format,
+            axis=-1,
+            block=1,
+            tensor_scale=q.tensor_scale,
+        )
+        / numbers(form)[1]
+    )
+    points = patterns(unit * middles)[:, :, None] + np.arange(-1, 2).astype(np.uint32)
+    x = floats(points.reshape(len(largest), -1))
+    return np.concatenate([largest[:, None], np.where(x <= largest[:, None], x, 0)], -1)
+
+
+@pytest.mark.parametrize("format", ["nvfp4", "fp8_e4m3"])
+def test_the_order_of_operations(format):
+    """The codes next to a middle are the oracle's; and other rules with these scales differ."""
+    rules = [rule for rule in mx.rules(format) if rule != "deepseek_v3"]
+    for rule in rules:
+        x = near_middles(format, rule)
+        q = quantize(x, format, rule=rule, block=x.shape[-1])
+        assert_same(q, oracle.quantize(x, format, axis=-1, rule=rule, block=x.shape[-1]))
+        for other in rules:
+            o = oracle.quantize(x, format, axis=-1, rule=other, block=x.shape[-1])
+            same = np.asarray(q.scales) == o.scales
+            differ = (np.asarray(q.elements) != o.elements).any(-1, keepdims=True)
+            assert (same & differ).any() == (
+                other != rule and {rule, other} != {"te", "te_unfolded"}
+            )
 
 
 @pytest.mark.parametrize("format", FP8)

@@ -21,6 +21,7 @@ def _rounded(exact, bits):
 
 def _values_agree(q, exact):
     for dtype, bits in ((jnp.float32, 24), (jnp.bfloat16, 8)):
+        assert q.dequantize(dtype).dtype == dtype
         values = np.asarray(q.dequantize(dtype).astype(jnp.float32))
         wanted = as_float32(_rounded(exact, bits))
         kept = ~np.isnan(exact)

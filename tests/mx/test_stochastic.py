@@ -32,7 +32,14 @@ def test_a_value_goes_up_where_its_random_bits_are_below_what_is_dropped():
             count = min(dropped, 64)
             limit = (significand % (1 << dropped)) >> (dropped - count)
             limit = limit << (64 - count)  # as a number of 64 bits
-            for number in (limit - 1, limit, 0, (1 << 64) - 1, int(rng.integers(1 << 63)) * 2):
+            for number in (
+                limit - 1,
+                limit,
+                0,
+                1 << 63,
+                (1 << 64) - 1,
+                int(rng.integers(1 << 63)) * 2,
+            ):
                 if 0 <= number < 1 << 64:
                     rows.append(
                         (significand, dropped, number >> 32, number % 2**32, number < limit)

@@ -132,7 +132,8 @@ def quantize(
         Gradients: codes are integers and have none.
 
     Complexity:
-        Some thirty integer operations a value; memory of the result. FP8 on such a GPU: one pass.
+        Some thirty integer operations a value, a hundred where scales are numbers; memory of the
+        result. MXFP8 on such a GPU: one pass.
 
     Example:
         ```python
