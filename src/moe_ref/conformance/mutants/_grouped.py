@@ -9,11 +9,13 @@ from moe_ref.conformance.mutants import (
     _grouped_precision,
     _grouped_rows,
     _grouped_tiles,
+    _grouped_whole,
 )
 
 MUTANTS = (
     *_grouped_rows.MUTANTS,
     *_grouped_tiles.MUTANTS,
+    *_grouped_whole.MUTANTS,
     *_grouped_poison.MUTANTS,
     *_grouped_precision.MUTANTS,
     *_grouped_gradients.MUTANTS,

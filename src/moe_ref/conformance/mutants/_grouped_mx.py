@@ -7,12 +7,14 @@ from moe_ref.conformance.mutants import (
     _grouped_mx_correct,
     _grouped_mx_operands,
     _grouped_mx_sums,
+    _grouped_mx_whole,
 )
 
 MUTANTS = (
     *_grouped_mx_blocks.MUTANTS,
     *_grouped_mx_operands.MUTANTS,
     *_grouped_mx_sums.MUTANTS,
+    *_grouped_mx_whole.MUTANTS,
     _alongside.MUTANTS["grouped_matmul_mx"],
     *_calls.MUTANTS["grouped_matmul_mx"],
 )

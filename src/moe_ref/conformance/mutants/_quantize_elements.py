@@ -146,6 +146,16 @@ class _LosesSignOfZero(Quantizer):
         return super().widen(x) + 0.0
 
 
+class _ZeroBlockLosesSigns(Quantizer):
+    """A block of zeros is written as zeros without their signs."""
+
+    killers = ("QNT-08",)
+
+    def special(self, blocks, codes, byte):
+        codes, byte = super().special(blocks, codes, byte)
+        return np.where((blocks == 0).all(axis=-1, keepdims=True), 0, codes), byte
+
+
 class _LosesSignBelow(Quantizer):
     """Negative values that are rounded to zero become positive zero."""
 

@@ -108,6 +108,10 @@ def few_groups(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
         yield wide_blocks(rng, operands(rng, f"all rows to expert {hot}", dtype, sizes))
     sizes = (0, 61, 0, 0, total - 61, 0, 0)
     yield wide_blocks(rng, operands(rng, f"sizes {list(sizes)}", dtype, sizes))
+    # Kernels have other code for what tiles divide, and a square hides a transposition.
+    whole = operands(rng, "whole tiles alone", dtype, (128, 0, 64), tail=0, k=128, n=128)
+    yield wide_groups(rng, whole)
+    yield operands(rng, "one expert and a tail", dtype, (41,), tail=3)
 
 
 def ragged(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:

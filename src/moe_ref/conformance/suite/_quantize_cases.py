@@ -97,6 +97,7 @@ def signed_zeros(rng, dtype, budget) -> Iterator[Case]:
     small = signs(rng, x[:, 2::4].shape) * 2.0 ** (-14 if dtype == "float16" else -60)
     x[:, 2::4] = as_dtype(small, dtype)
     x[:, ::16] = as_dtype(signs(rng, x[:, ::16].shape), dtype)
+    x[::5, :BLOCK] = as_dtype(signs(rng, x[::5, :BLOCK].shape) * 0.0, dtype)
     yield block_case("zeros of either sign", x)
 
 

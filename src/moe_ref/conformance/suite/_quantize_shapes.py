@@ -22,6 +22,8 @@ def _by_row(rng, shape, dtype):
 def _square(rng, dtype, budget):
     yield block_case("as many rows as columns", _by_row(rng, (96, 96), dtype))
     yield block_case("32 rows, 32 columns", _by_row(rng, (BLOCK, BLOCK), dtype), once=True)
+    # Kernels have other code for whole tiles.
+    yield block_case("128 rows, 128 columns", _by_row(rng, (128, 128), dtype), once=True)
 
 
 def _ranks(rng, dtype, budget):
