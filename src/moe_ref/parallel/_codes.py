@@ -11,8 +11,15 @@ _BLOCK = 32
 
 def packed(wire: MXSpec, x: Float[Array, "tokens d"]) -> UInt8[Array, "tokens bytes"]:
     """Each row's codes, then its scales; a short last block is as if zeros followed."""
-    form = {"rule": wire.rule, "nonfinite": wire.nonfinite}
-    q = quantize(x, wire.format, axis=-1, block=_BLOCK, tail="pad", **form)
+    q = quantize(
+        x,
+        wire.format,
+        axis=-1,
+        rule=wire.rule,
+        nonfinite=wire.nonfinite,
+        block=_BLOCK,
+        tail="pad",
+    )
     return jnp.concatenate([q.elements, q.scales], axis=1)
 
 
