@@ -5,7 +5,8 @@ BIN = $(VENV)/bin
 NEWEST_VENV ?= .venv-newest
 WHEEL_VENV ?= .venv-wheel
 ARGS ?=
-QUICK = $(addprefix tests/, spec routing dispatch experts grouped layers models faults oracle cli)
+QUICK = $(addprefix tests/, spec routing dispatch experts grouped layers models faults oracle cli \
+	mx/test_vectors.py)
 TARGET ?=
 
 # The first Python that is new enough; `make PYTHON=/path/to/python3 ...` overrides it.
@@ -28,15 +29,15 @@ check: $(installed)test ## judge what is shipped here, or TARGET=module:name ARG
 
 test: $(installed)test ## the tests on one device, under 10 minutes on two cores; ARGS= to pytest
 	$(BIN)/python -m pytest -n auto --dist loadfile --ignore tests/parallel \
-		--ignore-glob '*_mutants.py' $(ARGS)
+		--ignore tests/conformance $(ARGS)
 
 test-parallel: $(installed)test ## expert parallelism on many virtual devices and several processes
 	$(BIN)/python -m pytest -n auto tests/parallel $(ARGS)
 
-mutants: $(installed)test ## every check against wrong kernels and right ones, and the tests of those
+mutants: $(installed)test ## every check against wrong kernels and right ones, and the tests of conformance
 	$(BIN)/moe-ref mutants --quick $(ARGS)
 	$(BIN)/moe-ref mutants --correct --seeds 1
-	$(BIN)/python -m pytest -n auto tests/conformance/test_*_mutants.py
+	$(BIN)/python -m pytest -n auto tests/conformance
 
 test-thorough: $(installed)test ## every test, with many more examples
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "" --hypothesis-profile=thorough $(ARGS)
