@@ -37,7 +37,7 @@ test-parallel: $(installed)test ## expert parallelism on many virtual devices an
 mutants: $(installed)test ## every check against wrong kernels and right ones, and the tests of conformance
 	$(BIN)/moe-ref mutants --quick $(ARGS)
 	$(BIN)/moe-ref mutants --correct --seeds 1
-	$(BIN)/python -m pytest -n auto tests/conformance
+	$(BIN)/python -m pytest -n auto --dist loadfile tests/conformance
 
 test-thorough: $(installed)test ## every test, with many more examples
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "" --hypothesis-profile=thorough $(ARGS)
