@@ -64,19 +64,23 @@ def test_what_is_left_to_the_integers(shape, axes, lengths, format):
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("inside", [False, True], ids=["alone", "in shard_map"])
 @pytest.mark.parametrize("axis", [-1, 0])
 @pytest.mark.parametrize("format", FP8)
-def test_lowers_for_a_gpu(monkeypatch, format, axis):
+def test_lowers_for_a_gpu(monkeypatch, format, axis, inside):
     if not hasattr(jax.sharding, "AbstractDevice"):
         pytest.skip("this JAX lowers such kernels on a machine with a GPU alone")
     monkeypatch.setattr(_triton, "gpu_capability", lambda: (9, 0))
     jax.clear_caches()
     device = jax.sharding.AbstractDevice("NVIDIA H200", 132, "cuda")
-    mesh = jax.sharding.AbstractMesh((), (), abstract_device=device)
+    kind = (jax.sharding.AxisType.Auto,)
+    mesh = jax.sharding.AbstractMesh((1,), ("e",), axis_types=kind, abstract_device=device)
 
     def both(x):
         return mx.quantize(x, format, axis=axis).dequantize(jnp.bfloat16)
 
+    if inside:
+        both = jax.shard_map(both, mesh=mesh, in_specs=jax.P("e"), out_specs=jax.P("e"))
     with jax.sharding.use_abstract_mesh(mesh):
         traced = jax.jit(both).trace(jax.ShapeDtypeStruct((256, 128), jnp.bfloat16))
         text = traced.lower(lowering_platforms=("cuda",)).as_text()

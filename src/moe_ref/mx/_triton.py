@@ -19,6 +19,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int32, UInt8, UInt32
 
 from moe_ref._device import gpu_capability, on_gpu
+from moe_ref._varying import vary_together
 from moe_ref.mx._bits import INFINITY, MAGNITUDE, NAN
 from moe_ref.mx._format import FORMATS, Format
 
@@ -130,7 +131,7 @@ def quantize(
         scales_ref[...] = byte.astype(jnp.uint8)
 
     results = [(shapes.matrix, jnp.uint8), (shapes.scales, jnp.uint8)]
-    return _call(kernel, shapes, [shapes.matrix], results)(x.reshape(shapes.matrix))
+    return _call(kernel, shapes, [x.reshape(shapes.matrix)], results)
 
 
 def dequantize(
@@ -153,8 +154,8 @@ def dequantize(
     def kernel(elements_ref, scales_ref, values_ref):
         values_ref[...] = _decode(elements_ref[...], scales_ref[...], format, dtype)
 
-    call = _call(kernel, shapes, [shapes.matrix, shapes.scales], [(shapes.matrix, dtype)])
-    return call(elements.reshape(shapes.matrix), scales.reshape(shapes.scales))[0]
+    operands = [elements.reshape(shapes.matrix), scales.reshape(shapes.scales)]
+    return _call(kernel, shapes, operands, [(shapes.matrix, dtype)])[0]
 
 
 def encode(
@@ -213,8 +214,11 @@ def _patterns(x: Float[Array, "..."]) -> UInt32[Array, "..."]:
     return lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
 
 
-def _call(kernel, shapes: Tiles, operands: list, results: list) -> Callable[..., Any]:
-    """The kernel on every tile of matrices, each of values or of scales."""
+def _call(kernel, shapes: Tiles, operands: list[Array], results: list) -> Any:
+    """The kernel on every tile of matrices, each of values or of scales.
+
+    Inside `jax.shard_map` results vary over the mesh axes that any operand varies over.
+    """
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton
 
@@ -223,12 +227,18 @@ def _call(kernel, shapes: Tiles, operands: list, results: list) -> Callable[...,
         return pl.BlockSpec(tile, lambda i, j: (i, j))
 
     rows, columns = shapes.matrix
-    return pl.pallas_call(
+    operands = list(vary_together(*operands))
+    varying = jax.typeof(operands[0]).mat
+    call = pl.pallas_call(
         kernel,
         grid=(rows // shapes.tile[0], columns // shapes.tile[1]),
-        in_specs=[spec(matrix) for matrix in operands],
+        in_specs=[spec(operand.shape) for operand in operands],
         out_specs=[spec(matrix) for matrix, _ in results],
-        out_shape=[jax.ShapeDtypeStruct(matrix, dtype) for matrix, dtype in results],
+        out_shape=[
+            jax.ShapeDtypeStruct(matrix, dtype, manual_axis_type=varying)
+            for matrix, dtype in results
+        ],
         compiler_params=triton.CompilerParams(num_warps=shapes.warps, num_stages=1),
         interpret=INTERPRET,
     )
+    return call(*operands)

@@ -40,20 +40,23 @@ def judge_dw(case: Case, outputs: Outputs) -> Judgement:
     return within(outputs["grad.w"], gradients_of(case).w, where=where_weight)
 
 
-def _judge_empty(case: Case, outputs: Outputs) -> Judgement:
+def judge_empty(case: Case, outputs: Outputs) -> Judgement:
+    """An empty group's gradient is exactly zero."""
     dw = outputs["grad.w"]
     empty = case.arrays["group_sizes"] == 0
     expected = np.where(empty[:, None, None], np.zeros_like(dw), dw)
     return equal(dw, expected, where=where_weight)
 
 
-def _judge_zero_tail(case: Case, outputs: Outputs) -> Judgement:
+def judge_zero_tail(case: Case, outputs: Outputs) -> Judgement:
+    """The gradient of rows that belong to no group is exactly zero."""
     dx = outputs["grad.x"]
     expected = np.where(belongs(case)[:, None], dx, np.zeros_like(dx))
     return equal(dx, expected, where=where_row(case))
 
 
-def _judge_dtypes(case: Case, outputs: Outputs) -> Judgement:
+def judge_dtypes(case: Case, outputs: Outputs) -> Judgement:
+    """Gradients are of the dtype that is declared."""
     expected = case.dtype if case.numerics is None else case.numerics.gradient
     found = {name: outputs[name].dtype.name for name in gradient_names(outputs)}
     wrong = {name: dtype for name, dtype in found.items() if dtype != expected}
@@ -62,7 +65,8 @@ def _judge_dtypes(case: Case, outputs: Outputs) -> Judgement:
     return failed(f"{', '.join(f'{n} is {d}' for n, d in wrong.items())}, expected {expected}")
 
 
-def _judge_twice(case: Case, outputs: Outputs) -> Judgement:
+def judge_twice(case: Case, outputs: Outputs) -> Judgement:
+    """Two calls give the same bits."""
     rows = belongs(case)
     same = [
         equal(outputs[f"again.{name}"][rows], outputs[name][rows], where=where_row(case))
@@ -184,7 +188,7 @@ CHECKS = (
         35,
         "The weight gradient of an empty group is exactly zero, even where its weight is NaN.",
         _empty,
-        _judge_empty,
+        judge_empty,
         _DW_EMPTY,
     ),
     _check(
@@ -205,7 +209,7 @@ CHECKS = (
         38,
         "The gradient of rows past the last group is zero.",
         _poisoned_tail,
-        _judge_zero_tail,
+        judge_zero_tail,
         _DX_TAIL,
         needs="zero_tail",
     ),
@@ -257,7 +261,7 @@ CHECKS = (
         61,
         "Two runs on the same input give the same bits of every gradient.",
         _SKEWED,
-        _judge_twice,
+        judge_twice,
         "dx = dx', dw = dw'",
         related=lambda case: {"again": case},
         needs="deterministic",
@@ -266,7 +270,7 @@ CHECKS = (
         62,
         "A gradient has the dtype of its input, or the one declared for it.",
         _plain,
-        _judge_dtypes,
+        judge_dtypes,
         "dx: dtype of x; dw: dtype of w",
     ),
 )

@@ -9,13 +9,18 @@ import numpy as np
 
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Check
-from moe_ref.conformance._judge import all_of, equal, failed, within
+from moe_ref.conformance._judge import within
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance._statistics import misrounded
 from moe_ref.conformance.operations import Outputs
 from moe_ref.conformance.suite import _grouped_mx_cases as cases
 from moe_ref.conformance.suite._grouped_cases import belongs, where_row, where_weight
-from moe_ref.conformance.suite._grouped_gradients import NO_GRADIENT, gradient_names
+from moe_ref.conformance.suite._grouped_gradients import (
+    judge_dtypes,
+    judge_empty,
+    judge_twice,
+    judge_zero_tail,
+)
 from moe_ref.conformance.suite._grouped_mx_cases import Draw, gradients_of, said
 from moe_ref.conformance.suite._grouped_mx_values import NARROW, OP, known_dtypes
 
@@ -33,39 +38,6 @@ def judge_dw(case: Case, outputs: Outputs) -> Judgement:
     """The gradient of w, against the oracle."""
     truth = gradients_of(case).w
     return within(outputs["grad.w"], truth, where=where_weight, rows=said(truth))
-
-
-def _judge_empty(case: Case, outputs: Outputs) -> Judgement:
-    dw = outputs["grad.w"]
-    empty = case.arrays["group_sizes"] == 0
-    expected = np.where(empty[:, None, None], np.zeros_like(dw), dw)
-    return equal(dw, expected, where=where_weight)
-
-
-def _judge_zero_tail(case: Case, outputs: Outputs) -> Judgement:
-    dx = outputs["grad.x"]
-    expected = np.where(belongs(case)[:, None], dx, np.zeros_like(dx))
-    return equal(dx, expected, where=where_row(case))
-
-
-def _judge_dtypes(case: Case, outputs: Outputs) -> Judgement:
-    expected = case.dtype if case.numerics is None else case.numerics.gradient
-    found = {name: outputs[name].dtype.name for name in gradient_names(outputs)}
-    wrong = {name: dtype for name, dtype in found.items() if dtype != expected}
-    if not wrong:
-        return Judgement(status="pass") if found else NO_GRADIENT
-    return failed(f"{', '.join(f'{n} is {d}' for n, d in wrong.items())}, expected {expected}")
-
-
-def _judge_twice(case: Case, outputs: Outputs) -> Judgement:
-    rows = belongs(case)
-    same = [
-        equal(outputs[f"again.{name}"][rows], outputs[name][rows], where=where_row(case))
-        if name == "grad.x"
-        else equal(outputs[f"again.{name}"], outputs[name], where=where_weight)
-        for name in gradient_names(outputs)
-    ]
-    return all_of(*same) if same else NO_GRADIENT
 
 
 def _judge_rounding(case: Case, outputs: Outputs, *, name: str) -> Judgement:
@@ -200,14 +172,14 @@ CHECKS = (
         56,
         "The weight gradient of an empty group is exactly zero, even where its weight is NaN.",
         _empty,
-        _judge_empty,
+        judge_empty,
         _DW_EMPTY,
     ),
     _check(
         57,
         "The gradient of rows past the last group is zero.",
         cases.poisoned_tail,
-        _judge_zero_tail,
+        judge_zero_tail,
         _DX_TAIL,
         needs="zero_tail",
     ),
@@ -215,7 +187,7 @@ CHECKS = (
         58,
         "Two runs on the same input give the same bits of every gradient.",
         cases.wide,
-        _judge_twice,
+        judge_twice,
         "dx = dx', dw = dw'",
         related=lambda case: {"again": case},
         needs="deterministic",
@@ -224,7 +196,7 @@ CHECKS = (
         59,
         "A gradient has the dtype of its input, or the one declared for it.",
         cases.plain,
-        _judge_dtypes,
+        judge_dtypes,
         "dx: dtype of x; dw: dtype of w",
     ),
     *(

@@ -8,13 +8,14 @@ import numpy as np
 
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Budget, Check
-from moe_ref.conformance._judge import equal, failed, within
+from moe_ref.conformance._judge import within
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance._statistics import misrounded
 from moe_ref.conformance.operations import Outputs
 from moe_ref.conformance.suite import _grouped_mx_cases as cases
 from moe_ref.conformance.suite._grouped_cases import belongs, where_row
 from moe_ref.conformance.suite._grouped_mx_cases import Draw, said, truth_of, values_of
+from moe_ref.conformance.suite._grouped_values import judge_form, judge_twice, judge_zero_tail
 
 OP = "grouped_matmul_mx"
 NARROW = ("bfloat16", "float16")
@@ -25,25 +26,6 @@ def judge_rows(case: Case, outputs: Outputs) -> Judgement:
     """The rows that belong to a group, against the oracle."""
     truth = truth_of(case)
     return within(outputs["y"], truth, where=where_row(case), rows=belongs(case) & said(truth))
-
-
-def _judge_form(case: Case, outputs: Outputs) -> Judgement:
-    y, (rows, n) = outputs["y"], (len(case.arrays["x"]), case.arrays["w"].shape[2])
-    dtype = case.dtype if case.numerics is None else case.numerics.output
-    if (y.shape, y.dtype.name) == ((rows, n), dtype):
-        return Judgement(status="pass")
-    return failed(f"result is {y.dtype.name}{list(y.shape)}, expected {dtype}[{rows}, {n}]")
-
-
-def _judge_zero_tail(case: Case, outputs: Outputs) -> Judgement:
-    y = outputs["y"]
-    expected = np.where(belongs(case)[:, None], y, np.zeros_like(y))
-    return equal(y, expected, where=where_row(case))
-
-
-def _judge_twice(case: Case, outputs: Outputs) -> Judgement:
-    rows = belongs(case)
-    return equal(outputs["again.y"][rows], outputs["y"][rows], where=where_row(case))
 
 
 def _judge_rounding(case: Case, outputs: Outputs) -> Judgement:
@@ -92,7 +74,7 @@ CHECKS = (
         "The result has one row for each row of x, one column for each of w, and x's dtype or the "
         "one declared for it.",
         cases.plain,
-        _judge_form,
+        judge_form,
         kind="exact",
         formula="y: [rows, n], dtype of x",
     ),
@@ -128,7 +110,7 @@ CHECKS = (
         16,
         "Rows past the last group are zero.",
         cases.poisoned_tail,
-        _judge_zero_tail,
+        judge_zero_tail,
         kind="exact",
         formula="y[r] = 0, r >= sum(group_sizes)",
         needs="zero_tail",
@@ -148,7 +130,7 @@ CHECKS = (
         19,
         "Two runs on the same input give the same bits.",
         cases.wide,
-        _judge_twice,
+        judge_twice,
         kind="exact",
         related=lambda case: {"again": case},
         needs="deterministic",

@@ -34,7 +34,8 @@ def judge_rows(case: Case, outputs: Outputs) -> Judgement:
     return within(outputs["y"], truth_of(case), where=where_row(case), rows=belongs(case))
 
 
-def _judge_form(case: Case, outputs: Outputs) -> Judgement:
+def judge_form(case: Case, outputs: Outputs) -> Judgement:
+    """The result has a row for each row of x, and its dtype."""
     y, x, w = outputs["y"], case.arrays["x"], case.arrays["w"]
     dtype = case.dtype if case.numerics is None else case.numerics.output
     if (y.shape, y.dtype.name) == ((len(x), w.shape[2]), dtype):
@@ -44,7 +45,7 @@ def _judge_form(case: Case, outputs: Outputs) -> Judgement:
 
 
 def _judge_form_and_rows(case: Case, outputs: Outputs) -> Judgement:
-    return all_of(_judge_form(case, outputs), judge_rows(case, outputs))
+    return all_of(judge_form(case, outputs), judge_rows(case, outputs))
 
 
 def _judge_exact(case: Case, outputs: Outputs) -> Judgement:
@@ -53,13 +54,15 @@ def _judge_exact(case: Case, outputs: Outputs) -> Judgement:
     return equal(y[rows], expected, where=where_row(case))
 
 
-def _judge_zero_tail(case: Case, outputs: Outputs) -> Judgement:
+def judge_zero_tail(case: Case, outputs: Outputs) -> Judgement:
+    """Rows that belong to no group are exactly zero."""
     y = outputs["y"]
     expected = np.where(belongs(case)[:, None], y, np.zeros_like(y))
     return equal(y, expected, where=where_row(case))
 
 
-def _judge_twice(case: Case, outputs: Outputs) -> Judgement:
+def judge_twice(case: Case, outputs: Outputs) -> Judgement:
+    """Two calls give the same bits."""
     rows = belongs(case)
     return equal(outputs["again.y"][rows], outputs["y"][rows], where=where_row(case))
 
@@ -156,7 +159,7 @@ CHECKS = (
         "The result has one row for each row of x, one column for each of w, and x's dtype or the "
         "one declared for it.",
         skewed,
-        _judge_form,
+        judge_form,
         kind="exact",
         formula="y: [rows, n], dtype of x",
     ),
@@ -173,7 +176,7 @@ CHECKS = (
         9,
         "Rows past the last group are zero.",
         _poisoned_tail,
-        _judge_zero_tail,
+        judge_zero_tail,
         kind="exact",
         formula="y[r] = 0, r >= sum(group_sizes)",
         needs="zero_tail",
@@ -201,7 +204,7 @@ CHECKS = (
         15,
         "Two runs on the same input give the same bits.",
         skewed,
-        _judge_twice,
+        judge_twice,
         kind="exact",
         related=lambda case: {"again": case},
         needs="deterministic",
