@@ -52,7 +52,8 @@ def test_all_are_killed(moe_ref_command, judged):
     last = "0 survive; 0 missed by a check made for them; 0 checks notice nothing"
     assert " ".join(result.stdout.split()).endswith(f"2 mutants: 2 killed, {last}")
     (row,) = [line for line in result.stdout.splitlines() if line.startswith("dead")]
-    assert f"{len(ROUTE)}: RTE-01 02 03" in row
+    first = " ".join(i.removeprefix("RTE-") for i in ROUTE[:3])
+    assert f"{len(ROUTE)}: RTE-{first}" in row
 
 
 def test_what_is_wrong_is_listed(moe_ref_command, judged):

@@ -206,3 +206,14 @@ def test_impossible_sizes_that_can_be_seen(sizes):
         mx.grouped_matmul_mx(
             jnp.ones((64, 32), "float32"), jnp.ones((2, 32, 8), "float32"), jnp.array(sizes)
         )
+
+
+def test_no_experts():
+    x, w = jnp.ones((3, 32), jnp.float32), jnp.ones((0, 32, 64), jnp.float32)
+    sizes, cotangent = jnp.zeros(0, jnp.int32), jnp.ones((3, 64), jnp.float32)
+    y, pull = jax.vjp(lambda x, w: mx.grouped_matmul_mx(x, w, sizes), x, w)
+    truth = oracle.grouped_matmul_mx_vjp(x, w, sizes, cotangent)
+    assert np.array_equal(y, oracle.grouped_matmul_mx(x, w, sizes).value)
+    assert mx.aligned_rows(sizes, rows=3, alignment=32).tolist() == [0, 0, 0]
+    for found, expected in zip(pull(cotangent), (truth.x, truth.w), strict=True):
+        assert np.array_equal(found, expected.value)

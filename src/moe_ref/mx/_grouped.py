@@ -173,6 +173,8 @@ def _weights(static: _Static, x: Array, cotangent: Array, group_sizes: Array, dt
 def _rounded_in_groups(static: _Static, a: Array, group_sizes: Array) -> Array:
     """Quantise along the rows of each group and back; 0 in rows that no group owns."""
     rows, experts = a.shape[0], group_sizes.shape[0]
+    if not experts:
+        return jnp.zeros_like(a, jnp.float32)
     to = aligned_rows(group_sizes, rows=rows, alignment=_BLOCK)
     length = aligned_length(rows, experts=experts, alignment=_BLOCK)
     apart = jnp.zeros((length, a.shape[1]), a.dtype).at[to].set(a, mode="drop")

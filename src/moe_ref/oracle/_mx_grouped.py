@@ -56,8 +56,8 @@ def grouped_matmul_mx(
     form = {"format": format, "rule": rule, "nonfinite": nonfinite}
     left, right = _there_and_back(x, -1, **form), _there_and_back(w, 1, **form)
     result = grouped_matmul(left, right, group_sizes, numerics=declared)
-    owner = _owners(group_sizes, len(left))
-    return _unsaid(result, _beyond(left, 1)[:, None] | _beyond(right, 1)[owner])
+    of_right = _of_rows(_beyond(right, 1), group_sizes, len(left))
+    return _unsaid(result, _beyond(left, 1)[:, None] | of_right)
 
 
 def grouped_matmul_mx_vjp(
@@ -113,8 +113,8 @@ def grouped_matmul_mx_vjp(
     # Of each call one gradient is wanted; the operand of the other is zero, which costs nothing.
     nothing = np.zeros(np.shape(x)), np.zeros(np.shape(w))
     dx = grouped_matmul_vjp(nothing[0], narrow, group_sizes, along_n, numerics=declared).x
-    owner = _owners(group_sizes, len(along_n))
-    dx = _unsaid(dx, _beyond(along_n, 1)[:, None] | _beyond(narrow, 2)[owner])
+    of_narrow = _of_rows(_beyond(narrow, 2), group_sizes, len(along_n))
+    dx = _unsaid(dx, _beyond(along_n, 1)[:, None] | of_narrow)
     left, right = x, cotangent
     if wgrad == "requantize":
         left = _there_and_back(x, -1, **form).astype(np.float32)
@@ -150,19 +150,21 @@ def _beyond(a: Any, axis: int) -> np.ndarray:
     return np.asarray(beyond.any(axis))
 
 
-def _owners(group_sizes: Any, rows: int) -> np.ndarray:
-    """The expert of each row; the last one for rows of none, which are not looked at."""
-    sizes = np.asarray(group_sizes, np.int64)
-    owner = np.full(rows, len(sizes) - 1)
-    owner[: sizes.sum()] = np.repeat(np.arange(len(sizes)), sizes)
-    return owner
+def _of_rows(of_experts: np.ndarray, group_sizes: Any, rows: int) -> np.ndarray:
+    """What is so of each row's expert: [rows, columns]; False for rows of none."""
+    result = np.zeros((rows, of_experts.shape[1]), bool)
+    found = np.repeat(of_experts, np.asarray(group_sizes, np.int64), axis=0)
+    result[: len(found)] = found
+    return result
 
 
 def _beyond_in_groups(a: Any, group_sizes: Any) -> np.ndarray:
     """The same along the rows of each group: [experts, columns]."""
-    sizes = np.asarray(group_sizes, np.int64)
-    ends = np.cumsum(sizes)
-    return np.stack([_beyond(a[b - n : b], 0) for n, b in zip(sizes, ends, strict=True)])
+    ends = np.cumsum(np.asarray(group_sizes, np.int64))
+    result = np.zeros((len(ends), np.shape(a)[1]), bool)
+    for e, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True) if len(ends) else ()):
+        result[e] = _beyond(a[start:end], 0)
+    return result
 
 
 def _unsaid(result: Value, where: np.ndarray) -> Value:
