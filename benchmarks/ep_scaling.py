@@ -5,7 +5,6 @@ configuration is compared with the layer on one GPU, and timed. `alone` is what 
 without any exchange: as many experts and rows as one rank has, one rank's share of the layer.
 """
 
-import concurrent.futures
 import dataclasses
 import functools
 import json
@@ -64,9 +63,9 @@ def configurations(gpus: int) -> list[Configuration]:
         own = "groups" if layer == "deepseek-v3" else "uniform"
         here = functools.partial(Configuration, layer, flat)
         found += [
-            here("ragged", routing=own),
             here("alltoall", routing=own),
             here("alltoall", dedup=False, routing=own),
+            here("ragged", routing=own),
             here("ragged", dedup=False, routing=own),
             here("rounds", routing=own),
             here("alltoall", chunks=4, routing=own),
@@ -276,30 +275,27 @@ def main() -> None:
     results: dict = {"machine": measure.about(), "alone": [], "rows": []}
     for gpus in counts:
         for layer, shape in SHAPES.items():
-            row = {"layer": layer, "ranks": gpus, "ms": alone(shape, gpus)}
-            results["alone"].append(row)
+            results["alone"].append(row := {"layer": layer, "ranks": gpus, "ms": alone(shape, gpus)})
             print(row, flush=True)
-        wanted = configurations(gpus)
         # The routing is data, so that fewer programs than configurations are compiled.
-        keys = {dataclasses.replace(c, routing="") for c in wanted}
-        start = time.perf_counter()
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            programs = dict(zip(keys, pool.map(compiled, keys), strict=True))
-        print(f"compiled {len(programs)} in {time.perf_counter() - start:.0f} s", flush=True)
-        for layer, shape in SHAPES.items():
-            dense = program(Dropless(precision="default"), spec_of(shape))
-            for routing in sorted({c.routing for c in wanted if c.layer == layer}):
-                ids = ids_of(routing, shape, TOKENS * gpus, gpus)
+        programs = functools.cache(compiled)
+        reference: tuple = (None, None)
+        for c in configurations(gpus):
+            start = time.perf_counter()
+            run = programs(dataclasses.replace(c, routing=""))
+            seconds = time.perf_counter() - start
+            shape, same = SHAPES[c.layer], (c.layer, c.routing)
+            if reference[0] != same:
+                reference = (None, None)  # there is no room for two
+                ids = ids_of(c.routing, shape, TOKENS * gpus, gpus)
+                dense = program(Dropless(precision="default"), spec_of(shape))
                 whole = jax.block_until_ready(dense(*operands(shape, TOKENS * gpus, ids)))
-                for c in wanted:
-                    if (c.layer, c.routing) != (layer, routing):
-                        continue
-                    run = programs[dataclasses.replace(c, routing="")]
-                    results["rows"].append(row := measured(c, run, whole))
-                    shown = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}
-                    print(shown, flush=True)
-                    file.write_text(json.dumps(results, indent=1) + "\n")
+                reference = (same, whole)
                 del whole
+            row = measured(c, run, reference[1]) | {"compiled in s": seconds}
+            results["rows"].append(row)
+            print({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}, flush=True)
+            file.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """`python -m benchmarks.gpu_mx FILE`: MX quantisation on one GPU, its bits and its speed, as JSON.
 
-Bits: the recorded vectors, eager and compiled; and the FP8 kernels beside the integers, for every
-pair of a block's largest magnitude and a value that are bfloat16, and of a code and a scale.
+Bits: the recorded vectors, eager and compiled; the FP8 kernels beside the integers, for every pair
+of a block's largest magnitude and a value that are bfloat16, and of a code and a scale; and the
+same kernels inside `shard_map`.
 Speed: 1 GiB of bfloat16, beside a copy, and torchao if it is installed.
 """
 
@@ -114,6 +115,28 @@ def exhaustive() -> list[dict]:
     return rows
 
 
+def sharded() -> list[dict]:
+    """Differences between a whole array and the same one inside `shard_map`: none."""
+    mesh = jax.make_mesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    x = jax.random.normal(jax.random.key(0), (4096, 4096), jnp.bfloat16)
+    rows = []
+    for format in FORMATS:
+        for axis in (-1, 0):
+
+            def both(x, format=format, axis=axis):
+                q = mx.quantize(x, format, axis=axis)
+                return q.elements, q.scales, q.dequantize(jnp.float32)
+
+            inside = jax.jit(
+                jax.shard_map(both, mesh=mesh, in_specs=jax.P("x"), out_specs=jax.P("x"))
+            )
+            pairs = zip(inside(x), jax.jit(both)(x), strict=True)
+            different = sum(int(jnp.sum(a != b)) for a, b in pairs)
+            rows.append({"what": f"{format}, axis {axis}, in shard_map", "different": different})
+            print(rows[-1], flush=True)
+    return rows
+
+
 def speed() -> list[dict]:
     """Times for 1 GiB of bfloat16, and the share of a copy's bandwidth on their bytes."""
     shape = (BYTES // 2 // 8192, 8192)
@@ -127,6 +150,7 @@ def speed() -> list[dict]:
     for format in FORMATS:
         for name, blocks in {
             "blocks along rows": {"axis": -1},
+            "blocks along rows, floor": {"axis": -1, "rule": "floor"},
             "blocks along columns": {"axis": 0},
             "integers": INTEGERS,
         }.items():
@@ -178,6 +202,7 @@ def main() -> None:
     for name, part in {
         "speed": speed,
         "torchao": torchao,
+        "sharded": sharded,
         "exhaustive": exhaustive,
         "vectors": vectors,
     }.items():

@@ -13,7 +13,7 @@ import pytest
 
 from moe_ref import oracle
 from moe_ref.experts import Experts
-from moe_ref.parallel import ExpertParallel, bytes_by_axis, collectives
+from moe_ref.parallel import Bounded, ExpertParallel, bytes_by_axis, collectives
 from moe_ref.spec import ExpertSpec, LayerSpec, RouterSpec
 from parallel.cases import EMULATED, half_empty, mesh_of, one_rank, poisoned, zipf
 from properties.judge import assert_within, compiled
@@ -45,9 +45,9 @@ MORE = {
 NAMES = [*WAYS, *(pytest.param(name, marks=pytest.mark.thorough) for name in MORE)]
 
 
-def execution(name: str) -> ExpertParallel:
+def execution(name: str, **more) -> ExpertParallel:
     axes, options = (WAYS | MORE)[name]
-    options = {"axes": tuple(axes), "implementation": "loop", "wire": FORMAT} | options
+    options = {"axes": tuple(axes), "implementation": "loop", "wire": FORMAT} | options | more
     return ExpertParallel(mesh_of(**axes), **options)
 
 
@@ -83,16 +83,20 @@ def run(execution, x, ids, weights, experts, cotangent):
     return y, kept, back(cotangent)
 
 
-def judge(name: str, draw, dtype: str = "float32", nan: bool = False) -> None:
+def judge(name: str, draw, dtype: str = "float32", nan: bool = False, **more) -> None:
     """Against the experts on what is read; the experts on x itself are another matter."""
     x, at, ids, weights, experts, cotangent = drawn(draw, dtype, nan)
-    y, kept, (dx, dw, de) = run(
-        execution(name), *jax.tree.map(jnp.asarray, (x, ids, weights, experts, cotangent))
-    )
-    np.testing.assert_array_equal(kept, ids >= 0)
+    given = jax.tree.map(jnp.asarray, (x, ids, weights, experts, cotangent))
+    y, kept, (dx, dw, de) = run(execution(name, **more), *given)
+    if more:
+        np.testing.assert_array_equal(kept, run(execution(name, **more, wire=None), *given)[1])
+        assert (np.asarray(kept) != (ids >= 0)).any()
+    else:
+        np.testing.assert_array_equal(kept, ids >= 0)
+    left = np.where(kept, ids, -1)
 
     def wanted(x):
-        given = {"routing": {"experts": ids, "weights": weights}}
+        given = {"routing": {"experts": left, "weights": weights}}
         return (
             oracle.layer(x, {"experts": experts}, SPEC, **given).output,
             oracle.layer_vjp(x, {"experts": experts}, SPEC, cotangent, **given),
@@ -113,6 +117,12 @@ def judge(name: str, draw, dtype: str = "float32", nan: bool = False) -> None:
 def test_experts_read_what_the_codes_stand_for(name):
     for draw in (zipf, half_empty, one_rank):
         judge(name, draw, "bfloat16" if name == "alltoall, once a slot" else "float32")
+
+
+@pytest.mark.parametrize("name", ["alltoall", "ragged"])
+def test_bounded_buffers_drop_the_same_rows(name):
+    for draw in (zipf, one_rank):
+        judge(name, draw, receive=Bounded(factor=0.7))
 
 
 def test_nan_reaches_what_depends_on_it():
