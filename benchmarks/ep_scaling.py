@@ -275,7 +275,8 @@ def main() -> None:
     results: dict = {"machine": measure.about(), "alone": [], "rows": []}
     for gpus in counts:
         for layer, shape in SHAPES.items():
-            results["alone"].append(row := {"layer": layer, "ranks": gpus, "ms": alone(shape, gpus)})
+            row = {"layer": layer, "ranks": gpus, "ms": alone(shape, gpus)}
+            results["alone"].append(row)
             print(row, flush=True)
         # The routing is data, so that fewer programs than configurations are compiled.
         programs = functools.cache(compiled)
@@ -294,7 +295,8 @@ def main() -> None:
                 del whole
             row = measured(c, run, reference[1]) | {"compiled in s": seconds}
             results["rows"].append(row)
-            print({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}, flush=True)
+            shown = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}
+            print(shown, flush=True)
             file.write_text(json.dumps(results, indent=1) + "\n")
 
 
