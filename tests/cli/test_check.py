@@ -61,6 +61,23 @@ def test_ratio(value, text):
     assert ratio(value) == text
 
 
+@pytest.mark.parametrize(
+    ("results", "said"),
+    [([HOLDS], "1 check: 1 pass"), ([HOLDS, SKIPS], "2 checks: 1 pass, 1 skipped")],
+)
+def test_one_check_is_no_checks(moe_ref_command, judged, results, said):
+    judged(*results)
+    assert moe_ref_command(*TARGET).stdout.splitlines()[-1] == said
+
+
+@pytest.mark.parametrize("shrunk", [True, False])
+def test_an_input_that_nothing_made_smaller_is_no_smallest_one(moe_ref_command, judged, shrunk):
+    judged(dataclasses.replace(FAILS, shrunk=shrunk))
+    lines = moe_ref_command(*TARGET).stdout.splitlines()
+    assert ("smallest input found:" in lines) == shrunk
+    assert ("the input itself:" in lines) != shrunk
+
+
 def test_failures_can_be_pasted(moe_ref_command, judged):
     judged(FAILS)
     lines = moe_ref_command(*TARGET).stdout.splitlines()

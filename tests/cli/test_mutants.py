@@ -49,11 +49,18 @@ def test_all_are_killed(moe_ref_command, judged):
     result = moe_ref_command("mutants", "--seed", 7)
     assert result.exit_code == 0
     assert asked == [(["dead", "other"], 7)]
-    last = "0 survive; 0 missed by a check made for them; 0 checks notice nothing"
+    last = "0 survived; 0 missed by a check made for them; 0 checks noticed nothing"
     assert " ".join(result.stdout.split()).endswith(f"2 mutants: 2 killed, {last}")
     (row,) = [line for line in result.stdout.splitlines() if line.startswith("dead")]
     first = " ".join(i.removeprefix("RTE-") for i in ROUTE[:3])
     assert f"{len(ROUTE)}: RTE-{first}" in row
+
+
+def test_one_is_no_plural(moe_ref_command, judged):
+    judged(DEAD, spared={"RTE-04"})
+    said = " ".join(moe_ref_command("mutants").stdout.split())
+    assert "1 mutant: 1 killed, 0 survived; " in said
+    assert said.endswith("1 check noticed nothing")
 
 
 def test_what_is_wrong_is_listed(moe_ref_command, judged):
@@ -62,6 +69,7 @@ def test_what_is_wrong_is_listed(moe_ref_command, judged):
     assert result.exit_code == 1
     text = result.stdout
     assert "survive\n  alive\n" in text
+    assert " ".join(text.split()).endswith("2 checks noticed nothing")
     assert "missed\n  dead by RTE-03\n  alive by RTE-02\n" in text
     assert "notice nothing\n  RTE-03\n  RTE-04\n" in text
 
@@ -87,7 +95,9 @@ def test_of_an_operation(moe_ref_command, judged):
     assert "grouped_matmul, route; got 'layer'" in refused.stderr
 
 
-@pytest.mark.parametrize(("alarms", "code"), [([], 0), ([(5, FAILS), (6, CANNOT)], 1)])
+@pytest.mark.parametrize(
+    ("alarms", "code"), [([], 0), ([(5, FAILS)], 1), ([(5, FAILS), (6, CANNOT)], 1)]
+)
 def test_right_implementations(moe_ref_command, monkeypatch, alarms, code):
     asked = []
 
@@ -100,7 +110,8 @@ def test_right_implementations(moe_ref_command, monkeypatch, alarms, code):
     options = ("mutants", "--correct", "--seed", 5, "--seeds", 2)
     result = moe_ref_command(*options)
     assert (result.exit_code, asked) == (code, [(["dead", "other"], [5, 6])])
-    said = f"2 right implementations, 2 seeds: {len(alarms)} false alarms"
+    alarmed = "1 false alarm" if len(alarms) == 1 else f"{len(alarms)} false alarms"
+    said = f"2 right implementations, 2 seeds: {alarmed}"
     assert result.stdout.splitlines()[-1] == said
     for seed, alarm in alarms:
         assert f"seed {seed}\n" in result.stdout

@@ -37,6 +37,11 @@ def test_the_default_is_e4m3_along_the_last_axis(moe_ref_command, found):
         (["check", "jax.lax:ragged_dot", "--op", "grouped_matmul", "--mx", "rule=floor"], "--op"),
         ([*TARGET, "--mx", "rules=floor"], "NAME one of format, rule, nonfinite"),
         ([*TARGET, "--mx", "floor"], "must be NAME=VALUE"),
+        (
+            [*TARGET, "--mx", "rule=floor", "--mx", "rule=even"],
+            "`--mx` must name rule once; got 'floor' and 'even'.",
+        ),
+        ([*TARGET, "--mx", "axis=-2", "--mx", "axis=-2"], "`--mx` must name axis once"),
         ([*TARGET, "--mx", "axis=-3"], "`axis` must be -1 or -2; got -3."),
         ([*TARGET, "--mx", "block=many"], "`block` must be a whole number; got 'many'."),
         (

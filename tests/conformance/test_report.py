@@ -191,6 +191,13 @@ def test_pictures_are_whole():
         assert ElementTree.fromstring(picture).attrib["aria-label"].endswith(".")
 
 
+@pytest.mark.parametrize("shrunk", [True, False])
+def test_page_says_whether_an_input_was_made_smaller(shrunk):
+    words = _Page(Report((dataclasses.replace(FAILS, shrunk=shrunk),)).to_html()).words
+    assert ("Smallest input found" in words) == shrunk
+    assert ("The input itself" in words) != shrunk
+
+
 def test_page_escapes():
     assert "<mine>" not in ALL.to_html()
     assert "red\x00 <b>" not in ALL.to_html()
@@ -208,6 +215,12 @@ def test_words_of_pictures():
     assert _svg.describe_load(FAILS.load) == (
         "Rows of each of 3 experts: 8 in all, most of them, 5, to expert 2, none to expert 1."
     )
+
+
+def test_one_is_no_plural():
+    assert _svg.describe_load((3,)).startswith("Rows of each of 1 expert: 3 in all")
+    one = decades([Judgement(status="pass", ratios=RATIOS[:1, :1])])
+    assert _svg.describe_decades(one).startswith("Error over bound of 1 element: ")
 
 
 @pytest.mark.parametrize(("ratio", "beyond"), [(1.0, 0), (np.nextafter(1, 2), 1), (np.nan, 1)])

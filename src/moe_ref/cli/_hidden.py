@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from moe_ref._counted import counted
 from moe_ref.cli._guard import WrongUseError
 
 CHUNK = 4096
@@ -28,6 +29,11 @@ class Hidden:
     d_model: int
     array: np.ndarray | None = None
     seed: int = 0
+
+    @property
+    def counted(self) -> str:
+        """How many there are, for a reader."""
+        return counted(self.tokens, "token", ",")
 
     def chunks(self, dtype: np.dtype) -> Iterator[np.ndarray]:
         """Consecutive rows in `dtype`, at most 4096 at once.

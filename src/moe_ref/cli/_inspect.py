@@ -65,7 +65,7 @@ def inspect(
     found = _look(folder, layer, input_file, tokens or 1024, seed, dtype)
     if plot is not None:
         load = found.load
-        title = f"{found.title}: {found.hidden.tokens:,} tokens"
+        title = f"{found.title}: {found.hidden.counted}"
         plot_load(load.counts, plot, title=title, capacity=load.capacity)
     if as_json:
         print_json(found.to_dict())
@@ -124,7 +124,7 @@ class _Found:
         console.print()
         console.print(parameter_table(parameter_counts(self.spec)))
         console.print()
-        console.print(Text(f"load of {self.hidden.tokens:,} tokens ({self.hidden.what})"))
+        console.print(Text(f"load of {self.hidden.counted} ({self.hidden.what})"))
         if self.spec.router.zero_experts:
             first, last = self.spec.router.num_experts, self.spec.router.num_choices - 1
             console.print(Text(f"experts {first} to {last} return their input", style="dim"))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from moe_ref._counted import counted
 from moe_ref.cli import _options as option
 from moe_ref.cli._console import Output, print_json, progress_bar, stdout_to_stderr
 from moe_ref.cli._guard import FAILED, WrongUseError
@@ -77,7 +78,9 @@ def _judge_right(op: str | None, seeds: range, as_json: bool) -> bool:
     for (at, _), alarms in itertools.groupby(found, lambda pair: (pair[0], pair[1].implementation)):
         console.print(Text(f"seed {at}", style="dim"))
         print_results([result for _, result in alarms], console)
-    said = f"{len(right)} right implementations, {len(seeds)} seeds: {len(found)} false alarms"
+    numbers = {"right implementation": len(right), "seed": len(seeds), "false alarm": len(found)}
+    rights, tried, alarms = (counted(n, word) for word, n in numbers.items())
+    said = f"{rights}, {tried}: {alarms}"
     console.print(Text(said, style="red" if found else "green"))
     return not found
 
@@ -126,10 +129,12 @@ def _print_matrix(found: Any) -> None:
     missed = [f"{mutant.name} by {check}" for mutant, check in found.missed]
     _print_list(console, "missed", missed)
     _print_list(console, "notice nothing", found.idle)
-    killed = len(found.mutants) - len(found.survivors)
-    said = f"{len(found.mutants)} mutants: {killed} killed, {len(found.survivors)} survive"
+    total, idle = len(found.mutants), len(found.idle)
+    killed = total - len(found.survivors)
+    said = f"{counted(total, 'mutant')}: {killed} killed, "
+    said += f"{len(found.survivors)} survived"
     said += f"; {len(found.missed)} missed by a check made for them"
-    said += f"; {len(found.idle)} checks notice nothing"
+    said += f"; {counted(idle, 'check')} noticed nothing"
     console.print(Text(said, style="green" if found.ok else "red"))
 
 

@@ -7,6 +7,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from moe_ref._counted import counted
 from moe_ref.cli._console import Output
 
 STYLES = {
@@ -94,7 +95,7 @@ def _print_failure(result: Any, console: Output) -> None:
     if result.detail:
         console.print(result.detail)
     if result.counterexample:
-        console.print(Text("smallest input found:", style="dim"))
+        console.print(Text(f"{result.about_counterexample}:", style="dim"))
         # As it is, so that it can be pasted: neither wrapped nor indented.
         console.print(result.counterexample, soft_wrap=True)
     if result.saved:
@@ -106,4 +107,4 @@ def counts_line(counts: Mapping[str, int]) -> Text:
     """How often each verdict was given."""
     some = [(status, n) for status, n in counts.items() if n or status == "pass"]
     parts = [Text(f"{n} {status}", style=STYLES[status]) for status, n in some]
-    return Text(f"{sum(counts.values())} checks: ") + Text(", ").join(parts)
+    return Text(f"{counted(sum(counts.values()), 'check')}: ") + Text(", ").join(parts)

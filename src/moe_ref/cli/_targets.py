@@ -70,6 +70,9 @@ def _quantising(implementation: Any, given: Sequence[str]) -> Any:
         if name not in known:
             wanted = f"NAME=VALUE, NAME one of {', '.join(known)}"
             raise WrongUseError(f"`--mx` must be {wanted}; got {entry!r}.")
+        if name in chosen:
+            said = f"`--mx` must name {name} once; got {chosen[name]!r} and {value!r}."
+            raise WrongUseError(said)
         chosen[name] = value
     own = {name: _whole(name, chosen.pop(name)) for name in ("axis", "block") if name in chosen}
     with wrong_use(ValueError):

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from moe_ref._counted import counted
 from moe_ref.cli import _options as option
 from moe_ref.cli._console import Output, progress_bar
 from moe_ref.cli._guard import WrongUseError, wrong_use
@@ -35,7 +36,7 @@ def vectors(
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
-    Output().print(f"{count} inputs in {folder}, {size:.1f} MB")
+    Output().print(f"{counted(count, 'input')} in {folder}, {size:.1f} MB")
 
 
 def verify(

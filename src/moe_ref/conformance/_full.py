@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from moe_ref._counted import counted
 from moe_ref._errors import require, require_choice
 from moe_ref.conformance._case import Case, nest
 from moe_ref.conformance._check import Check
@@ -88,7 +89,7 @@ def judge_full(
         raise ValueError(f"`memory` must be {too_little}.")
     say(f"drawing {readable(need.parameters)} of parameters")
     case = Case(
-        label=f"{spec.name or 'layer'}, {tokens} tokens",
+        label=f"{spec.name or 'layer'}, {counted(tokens, 'token')}",
         arrays={"layer": _drawn(shapes, seed), **_tokens(spec, tokens, dtype, seed)},
         spec=spec,
         numerics=implementation.numerics.get(dtype),

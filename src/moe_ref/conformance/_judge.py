@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from moe_ref import oracle
+from moe_ref._counted import counted
 from moe_ref.conformance._result import Judgement
 
 Where = Callable[[tuple[int, ...]], str]
@@ -49,7 +50,7 @@ def within(
         proven = bool((oracle.ratio(actual[keep], value[keep], truth.worst[keep]) > 1).any())
         got, want = float(actual[place]), float(value[place])
         detail = f"{where(place)}: got {got:.9g}, expected {want:.9g} +- {float(bound[place]):.3g}"
-        detail += f"; {int(np.sum(ratio > 1))} of {ratio.size} elements wrong"
+        detail += f"; {int(np.sum(ratio > 1))} of {counted(ratio.size, 'element')} wrong"
         detail += f"; {_PROVEN if proven else _LIKELY}"
         return Judgement(status="fail", ratio=worst, detail=detail, proven=proven, ratios=ratio)
     deaf = _deaf_rows(value[keep], bound[keep])
@@ -70,6 +71,22 @@ def equal(actual: np.ndarray, expected: np.ndarray, *, where: Where) -> Judgemen
     place = tuple(int(i) for i in np.argwhere(~same)[0])
     detail = f"{where(place)}: got {actual[place]}, expected {expected[place]}"
     return failed(f"{detail}; {int((~same).sum())} of {same.size} differ")
+
+
+def signs(
+    actual: np.ndarray, truth: oracle.Value, *, where: Where, rows: np.ndarray | None = None
+) -> Judgement:
+    """Judge that Inf does not have the opposite sign of the Inf that is expected.
+
+    It may be NaN, into which an Inf turns where operands are split into parts.
+    """
+    opposite = np.isinf(truth.value) & (actual == -truth.value)
+    if rows is not None:
+        opposite = opposite & rows[:, None]
+    if not opposite.any():
+        return Judgement(status="pass")
+    place = tuple(int(i) for i in np.argwhere(opposite)[0])
+    return failed(f"{where(place)}: got {actual[place]}, expected {truth.value[place]}")
 
 
 def failed(detail: str, *, ratio: float | None = None) -> Judgement:

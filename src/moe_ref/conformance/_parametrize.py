@@ -134,8 +134,8 @@ class Claim:
 
 
 def message(result: Result) -> str:
-    """What does not hold, what was found, and the smallest input that shows it."""
+    """What does not hold, what was found, and the smallest input known to show it."""
     lines = [result.statement, f"{result.status}: {result.detail}"]
     if result.counterexample is not None:
-        lines += ["smallest input found:", result.counterexample]
+        lines += [f"{result.about_counterexample}:", result.counterexample]
     return "\n".join(lines)

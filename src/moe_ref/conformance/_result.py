@@ -48,6 +48,7 @@ class Result:
         detail: for a failure the worst element, for a skip the reason.
         proven: a failure beyond what any rounding can do.
         counterexample: Python for the smallest failing input found.
+        shrunk: that input is smaller than the one of `detail`; false: it is that one itself.
         saved: file that holds it, where it was asked for.
         decades: how many elements have an error over bound below 1e-8, 1e-7, ..., 1e8, in all
             cases; empty where equality was asked for.
@@ -66,12 +67,18 @@ class Result:
     detail: str = ""
     proven: bool = False
     counterexample: str | None = None
+    shrunk: bool = False
     saved: str | None = None
     decades: tuple[int, ...] = ()
     heat: tuple[tuple[float, ...], ...] = dataclasses.field(default=(), repr=False)
     load: tuple[int, ...] = ()
     cases: int = 0
     seconds: float = 0.0
+
+    @property
+    def about_counterexample(self) -> str:
+        """What the counterexample is, for a reader."""
+        return "smallest input found" if self.shrunk else "the input itself"
 
 
 @dataclasses.dataclass(frozen=True)

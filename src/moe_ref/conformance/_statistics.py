@@ -18,6 +18,7 @@ import math
 import numpy as np
 
 from moe_ref import oracle
+from moe_ref._counted import counted
 from moe_ref.conformance._result import Judgement
 
 THRESHOLD = 6.0
@@ -93,5 +94,5 @@ def _verdict(z: float, said: str) -> Judgement:
 
 
 def _too_few(clusters: int) -> Judgement:
-    detail = f"{clusters} rows tell nothing, {CLUSTERS} are needed"
+    detail = f"{counted(clusters, 'row')} of errors, {CLUSTERS} are needed"
     return Judgement(status="cannot tell", detail=detail)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 
+from moe_ref._counted import counted
 from moe_ref.conformance._picture import DECADES
 
 _BOUND = DECADES.index(1.0)
@@ -55,7 +56,7 @@ def describe_decades(decades: Sequence[int]) -> str:
     last = max(i for i, count in enumerate(decades) if count)
     beyond = sum(decades[_BOUND + 1 :])
     total, verdict = sum(decades), f"{beyond:,} beyond the bound" if beyond else "none beyond 1"
-    said = f"Error over bound of {total:,} elements: most often {_between(common)}"
+    said = f"Error over bound of {counted(total, 'element', ',')}: most often {_between(common)}"
     return f"{said}, at most {_between(last)}, {verdict}."
 
 
@@ -111,7 +112,7 @@ def load_bars(load: Sequence[int]) -> str:
 def describe_load(load: Sequence[int]) -> str:
     """Say what `load_bars` shows."""
     idle = [expert for expert, rows in enumerate(load) if rows == 0]
-    said = f"Rows of each of {len(load)} experts: {sum(load):,} in all, "
+    said = f"Rows of each of {counted(len(load), 'expert')}: {sum(load):,} in all, "
     said += f"most of them, {max(load):,}, to expert {list(load).index(max(load))}"
     return f"{said}, none to {_some('expert', idle, len(load))}." if idle else f"{said}."
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from moe_ref._counted import counted
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Check
 from moe_ref.conformance._form import malformed
@@ -135,6 +136,7 @@ class Trial:
         self, check: Check, case: Case, outcome: Outcome, judgement: Judgement
     ) -> dict[str, Any]:
         heat, rows = coarsened(judgement.ratios), load(case, outcome.outputs)
+        first = case
         if outcome.outputs is not None and self._shrink_seconds > 0:
             smaller = OPERATIONS[check.op].smaller
             case = shrink(
@@ -151,6 +153,7 @@ class Trial:
             "detail": judgement.detail,
             "proven": judgement.proven,
             "counterexample": case.as_python(),
+            "shrunk": case is not first,
             "saved": saved,
             "heat": heat,
             "load": rows,
@@ -189,6 +192,6 @@ def _summary(check: Check, found: _Found) -> dict[str, Any]:
     worst = max((j.ratio for j in judgements if j.ratio is not None), default=None)
     detail = unsure[0].detail if unsure else ""
     if refusals and not unsure:
-        detail = f"declined {len(refusals)} of {found.cases} inputs: {refusals[0]}"
+        detail = f"declined {len(refusals)} of {counted(found.cases, 'input')}: {refusals[0]}"
     status = "cannot tell" if unsure else "pass"
     return {"status": status, "ratio": worst, "detail": detail}

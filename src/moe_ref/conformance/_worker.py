@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 
 import jax
 
+from moe_ref._counted import counted
 from moe_ref.conformance import operations
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._implementation import Implementation
@@ -92,7 +93,8 @@ class Runner:
             connection.send((method, cases))
             if not connection.poll(self._time_limit):
                 self.close()
-                return Outcome(broken=f"no answer within {self._time_limit:g} seconds")
+                limit = counted(self._time_limit, "second", "g")
+                return Outcome(broken=f"no answer within {limit}")
             found = connection.recv()
             flood = self._output.flood
             return Outcome(broken=flood) if flood is not None else found

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import jax.numpy as jnp
 import numpy as np
 
+from moe_ref._counted import counted
 from moe_ref.conformance._case import Case, leaves, nest
 from moe_ref.conformance.operations._libraries import Library, library
 from moe_ref.conformance.operations._operation import Operation
@@ -124,7 +125,7 @@ def _called(function: Callable, expected: str, positional: tuple, named: dict[st
     except TypeError:
         missed = _unbound(function, positional, {})
         if missed is not None:
-            count = f"{len(positional)} positional arguments"
+            count = counted(len(positional), "positional argument")
             short = re.split(", where |; ", expected)[0]
             said = f"it cannot be called with {count}, {missed}; expected {short}"
             raise Unusable(said) from None
