@@ -5,6 +5,9 @@ import numpy as np
 import pytest
 
 from moe_ref import conformance
+from moe_ref.conformance import Case
+from moe_ref.conformance._parametrize import message
+from moe_ref.conformance._shrink import shrink
 from moe_ref.conformance.mutants._grouped_kernel import Kernel
 from moe_ref.conformance.mutants._layer_kernel import Layer
 
@@ -26,6 +29,29 @@ def test_a_failing_input_becomes_small():
     assert scope["x"].size <= 4
     assert scope["w"].size <= 4
     assert scope["group_sizes"].sum() == len(scope["x"])
+
+
+def test_what_nothing_makes_smaller_is_the_input_itself():
+    def small(case):
+        yield case.replace(x=case.arrays["x"][:1])
+
+    x = np.full((2, 1), 0.37251, np.float32)
+    case = Case(label="", arrays={"x": x})
+    assert shrink(case, lambda _: False, small) is case
+    assert shrink(case, lambda c: len(c.arrays["x"]) == 1, small).arrays["x"].shape == (1, 1)
+    whole = case.replace(x=np.ones((2, 1), np.float32))
+    assert shrink(whole, lambda c: len(c.arrays["x"]) == 2, small) is whole
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(15, "smallest input found"), (0, "the input itself")]
+)
+def test_a_failure_says_whether_its_input_was_made_smaller(seconds, said):
+    options = {"op": "grouped_matmul", "only": ["GRP-13"], "shrink_seconds": seconds}
+    (result,) = conformance.run(lambda x, w, _: jnp.zeros((len(x), w.shape[2])), **options).results
+    assert (result.status, result.shrunk) == ("fail", seconds > 0)
+    assert result.about_counterexample == said
+    assert f"\n{said}:\n" in message(result)
 
 
 def test_a_failing_layer_becomes_small():
@@ -74,6 +100,9 @@ def test_a_layer_owes_the_gradient_of_every_parameter():
     assert "grad.layer.experts.w_out is missing" in found["LAY-07"][1]
 
 
+CODES = "quantize must return codes and scales"
+
+
 @pytest.mark.parametrize(
     ("op", "only", "function", "said"),
     [
@@ -82,6 +111,12 @@ def test_a_layer_owes_the_gradient_of_every_parameter():
         ("losses", "LOS-01", lambda *_, **__: {"z": np.zeros(())}, "returned a dict, which cannot"),
         ("dispatch_combine", "EXC-01", lambda *_: {"sent": 1}, "y is missing, of sent"),
         ("plan", "PLN-01", lambda *_: None, "returned a NoneType, which cannot be read"),
+        ("quantize", "QNT-01", lambda x: x[:2], f"{CODES}, got one array of shape (2, 128)"),
+        ("quantize", "QNT-01", lambda x: (x,), f"{CODES}, got a tuple of 1"),
+        ("quantize", "QNT-01", lambda x: (x,) * 4, f"{CODES}, got a tuple of 4"),
+        ("quantize", "QNT-01", lambda x: (x, None), f"{CODES}, got codes and no scales"),
+        ("quantize", "QNT-01", lambda x: {"scales": x}, f"{CODES}, got scales and no codes"),
+        ("quantize", "QNT-01", lambda x: None, f"{CODES}, got a NoneType"),
     ],
 )
 def test_results_of_another_form_are_failures_and_no_refusals(op, only, function, said):

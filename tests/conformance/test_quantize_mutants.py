@@ -22,6 +22,7 @@ from moe_ref import conformance, mx, oracle
 from moe_ref.conformance.mutants._quantize import CORRECT, MUTANTS
 from moe_ref.conformance.operations import OPERATIONS, evaluate
 from moe_ref.conformance.suite import _quantize_cases as cases
+from moe_ref.conformance.suite._quantize_elsewhere import in_matrices
 from moe_ref.conformance.suite._quantize_judge import truth
 from moe_ref.spec import MXSpec
 
@@ -67,7 +68,7 @@ def test_shapes_do_not_depend_on_the_seed(budget):
 
 
 def test_few_shapes_are_compiled():
-    assert len(signatures(OP, budget="smoke", seed=0)) <= 42
+    assert len(signatures(OP, budget="smoke", seed=0)) <= 44
 
 
 def _drawn(inputs, dtype, **declared):
@@ -231,6 +232,35 @@ def test_inputs_are_laid_out_as_declared(axis):
     assert {64, 2112, 4096} <= lengths
     rows = {np.prod(shape) // shape[axis] for shape in shapes if len(shape) > 1}
     assert all(count % 8 == 0 for count in rows)
+
+
+def test_the_scale_of_zeros_is_looked_at_by_two_checks_alone():
+    (other,) = (m for m in MUTANTS if m.name == "quantize, ZeroBlockOfOne")
+    assert set(alarms(other.implementation, 0)) == {"QNT-07", "QNT-20"}
+
+
+def test_values_are_judged_wherever_bytes_are():
+    def reads_nothing(x):
+        return PLAIN.function(x) | {"values": np.full(x.shape, 3.0, np.float32)}
+
+    found = {r.id: r.status for r in judge(dataclasses.replace(PLAIN, function=reads_nothing))}
+    # No rows have no values, and of an input that is watched no result is looked at.
+    assert {i for i, status in found.items() if status != "fail"} == {"QNT-35", "QNT-51"}
+
+
+def test_blocks_of_every_kind_are_in_every_shape():
+    """What is not finite has either sign and stands at the beginning, the end or between."""
+    inputs = in_matrices(cases.nans, cases.infinities)
+    drawn = list(inputs(np.random.default_rng(0), "float32", "smoke"))
+    assert all(not np.isfinite(case.arrays["x"]).all() for case in drawn)
+    alone = [case.arrays["x"][0] for case in drawn if case.arrays["x"].shape == (1, 32)]
+    found = {(float(x[at]), at if at in (0, 31) else 1) for x in alone for at in _places(x)}
+    for value in ("nan", "inf", "-inf"):
+        assert {place for v, place in found if str(v) == value} == {0, 1, 31}
+
+
+def _places(x):
+    return [int(at) for at in np.flatnonzero(~np.isfinite(x))]
 
 
 def test_a_failing_input_becomes_small():

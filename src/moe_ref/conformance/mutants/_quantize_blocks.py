@@ -1,4 +1,4 @@
-"""Quantisers whose blocks are wrong, and ones that treat memory wrongly."""
+"""Quantisers whose blocks are wrong."""
 
 import numpy as np
 
@@ -191,44 +191,6 @@ class _LargerIsFiner(Quantizer):
 
     def exponent(self, amax):
         return super().exponent(amax) + (amax > 2.0**20)
-
-
-class _SameMemory(Quantizer):
-    """Every call puts its results where the last one of the same shape had them."""
-
-    killers = ("QNT-50",)
-
-    def __init__(self):
-        self._memory: dict = {}
-
-    def value(self, x):
-        found = super().value(x)
-        for name, array in found.items():
-            memory = self._memory.setdefault((name, array.shape), array.copy())
-            memory[...] = array
-            found[name] = memory
-        return found
-
-
-class _InPlace(Quantizer):
-    """NaN is replaced in the input."""
-
-    killers = ("QNT-51",)
-
-    def value(self, x):
-        found = super().value(x)
-        x[np.isnan(x)] = 0
-        return found
-
-
-class _ReadsDense(Quantizer):
-    """The input is read as if its numbers lay one after the other, whatever its strides are."""
-
-    killers = ("QNT-52",)
-
-    def value(self, x):
-        strides = np.empty(x.shape, x.dtype).strides
-        return super().value(np.lib.stride_tricks.as_strided(x, x.shape, strides))
 
 
 MUTANTS = wrong_ones(kernels_in(globals(), Quantizer), quantizer)

@@ -1,7 +1,7 @@
 """`quantize`: an array in blocks that share a scale."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,9 @@ from moe_ref.conformance.operations._operation import Form, Operation
 from moe_ref.conformance.operations._reduce import halves
 
 _NAMES = ("codes", "scales", "values")
+_MUST = "quantize must return codes and scales"
+# Arrays of values: what is called, and what is called after it.
+_VALUES = ("x", "later")
 
 
 def block_axis(case: Case) -> int:
@@ -27,9 +30,26 @@ def _results(result: Any, arrays, of) -> dict[str, Any]:
     if hasattr(result, "elements"):  # a `moe_ref.mx.Quantized`, or what is named like one
         result = (result.elements, result.scales)
     if not isinstance(result, dict):
-        result = dict(zip(_NAMES, result, strict=False))
+        result = dict(zip(_NAMES, _several(result), strict=False))
     found = dict(result)
+    missing = [name for name in ("codes", "scales") if found.get(name) is None]
+    if missing:
+        got = ", ".join(name for name in found if found[name] is not None) or "nothing"
+        raise ValueError(f"{_MUST}, got {got} and no {' or '.join(missing)}")
     return found | {name: _bits(of.take(of.finish(found[name]))) for name in ("codes", "scales")}
+
+
+def _several(result: Any) -> Sequence[Any]:
+    """The results, if there are as many as there should be."""
+    if isinstance(result, tuple | list):
+        if 2 <= len(result) <= len(_NAMES):
+            return result
+        got = f"a {type(result).__name__} of {len(result)}"
+    elif hasattr(result, "shape"):
+        got = f"one array of shape {tuple(result.shape)}"
+    else:
+        got = f"a {type(result).__name__}"
+    raise ValueError(f"{_MUST}, got {got}")
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
@@ -62,25 +82,32 @@ def _declared(case: Case, kernel: Any) -> Case | None:
     x = case.arrays["x"]
     if kernel.axis < -x.ndim:
         return None
-    moved = np.moveaxis(x, block_axis(case), kernel.axis)
-    block = np.array(kernel.block, np.int32)
-    return case.replace(
-        x=np.ascontiguousarray(moved), axis=np.array(kernel.axis, np.int32), block=block
-    )
+    moved = {
+        name: np.ascontiguousarray(np.moveaxis(case.arrays[name], block_axis(case), kernel.axis))
+        for name in _VALUES
+        if case.has(name)
+    }
+    axis, block = np.array(kernel.axis, np.int32), np.array(kernel.block, np.int32)
+    return case.replace(**moved, axis=axis, block=block)
 
 
 def _fit(case: Case, multiple_of: dict[str, int]) -> Case:
     """Round the blocked axis and the rows up, with more of the same data."""
-    x, axis = case.arrays["x"], block_axis(case)
+    axis = block_axis(case)
+    fitted = {n: _rounded(case.arrays[n], axis, multiple_of) for n in _VALUES if case.has(n)}
+    return case.replace(**fitted)
+
+
+def _rounded(x: np.ndarray, axis: int, multiple_of: dict[str, int]) -> np.ndarray:
     if x.size == 0:
-        return case
+        return x
     x = _longer(x, axis, multiple_of.get("k", 1))
     others = [a for a in range(-x.ndim, 0) if a != axis]
     if others:
         rest = math.prod(x.shape[a] for a in others[1:])
         rows = multiple_of.get("rows", 1)
         x = _longer(x, others[0], rows // math.gcd(rows, rest))
-    return case.replace(x=x)
+    return x
 
 
 def _longer(x: np.ndarray, axis: int, unit: int) -> np.ndarray:
@@ -90,26 +117,32 @@ def _longer(x: np.ndarray, axis: int, unit: int) -> np.ndarray:
 
 def _smaller(case: Case) -> Iterator[Case]:
     """Fewer rows, fewer blocks, a shorter block; then zeros in place of what does not matter."""
-    x, axis, block = case.arrays["x"], block_axis(case), block_length(case)
+    for name in _VALUES:
+        if case.has(name):
+            for x in _reduced(case.arrays[name], block_axis(case), block_length(case)):
+                yield case.replace(**{name: x})
+
+
+def _reduced(x: np.ndarray, axis: int, block: int) -> Iterator[np.ndarray]:
     for other in range(-x.ndim, 0):
         if other != axis:
             for keep in halves(x.shape[other]):
                 if keep:
-                    yield case.replace(x=np.take(x, keep, axis=other))
+                    yield np.take(x, keep, axis=other)
     length = x.shape[axis]
     for keep in halves(-(-length // block)):
         kept = [i for b in keep for i in range(b * block, min((b + 1) * block, length))]
         if kept:
-            yield case.replace(x=np.take(x, kept, axis=axis))
+            yield np.take(x, kept, axis=axis)
     if length <= block:
         for keep in halves(length):
             if keep:
-                yield case.replace(x=np.take(x, keep, axis=axis))
+                yield np.take(x, keep, axis=axis)
     used = np.flatnonzero(x)
     for keep in halves(len(used)):
         fewer = np.zeros_like(x)
         fewer.flat[used[keep]] = x.flat[used[keep]]
-        yield case.replace(x=fewer)
+        yield fewer
 
 
 QUANTIZE = Operation(

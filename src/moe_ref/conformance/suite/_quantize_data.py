@@ -6,6 +6,7 @@ between two codes.
 """
 
 import itertools
+import math
 
 import numpy as np
 
@@ -31,6 +32,8 @@ FORMATS = (
 _ORDINARY = {"float16": (-2, 14), "bfloat16": (-100, 119), "float32": (-100, 119)}
 # The distance of a number in [1, 2) to the next one.
 _STEP = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23}
+# Two factors for each row: neighbours differ, and so do those 32, 128 or 256 rows on.
+_FACTORS = 2.0 ** np.array([0, 5, -3, 2, 7, -6, 4])
 
 
 def signs(rng: Rng, shape: Shape) -> np.ndarray:
@@ -61,6 +64,14 @@ def powers(rng: Rng, shape: Shape, dtype: str) -> np.ndarray:
     low, high = _ORDINARY[dtype]
     exponent = rng.integers(low, high + 1, blocks_of(shape))
     return by_block(np.exp2(exponent.astype(np.float64)))[..., : shape[-1]]
+
+
+def by_row(rng: Rng, shape: Shape, dtype: str) -> np.ndarray:
+    """Every row of another magnitude, every block of another one."""
+    x = rng.uniform(0.5, 1, shape) * signs(rng, shape)
+    rows = np.arange(math.prod(shape[:-1])).reshape(*shape[:-1], 1)
+    blocks = np.arange(shape[-1]) // BLOCK
+    return as_dtype(x * _FACTORS[(rows + 3 * blocks) % len(_FACTORS)], dtype)
 
 
 def spread(rng: Rng, shape: Shape, dtype: str, depth: int = 14) -> np.ndarray:

@@ -15,7 +15,9 @@ from moe_ref.conformance.suite._quantize_judge import (
     along,
     decoded,
     judge_kept,
+    judge_readings,
     negated,
+    results_of,
     same,
     truth,
 )
@@ -114,13 +116,17 @@ def _kept(case: Case) -> dict[str, Case]:
 
 
 def _judge_kept(case: Case, outputs: Outputs) -> Judgement:
-    own = {n: outputs[f"kept.{n}"] for n in ("codes", "scales")}
-    return judge_kept(_kept(case)["kept"], own)
+    return judge_kept(_kept(case)["kept"], results_of("kept", outputs))
 
 
 def _exact(number: int, statement: str, inputs: Any, judge: Any, related: Any, **options: Any):
+    def judged(case: Case, outputs: Outputs) -> Judgement:
+        others = [(other, results_of(name, outputs)) for name, other in related(case).items()]
+        readings = [judge_readings(*each) for each in [(case, outputs), *others]]
+        return all_of(judge(case, outputs), *readings)
+
     fields: dict[str, Any] = {"kind": "metamorphic", "related": related} | options
-    return check(number, statement, inputs, judge, **fields)
+    return check(number, statement, inputs, judged, **fields)
 
 
 def _scalable(rng, dtype, budget):

@@ -4,7 +4,18 @@ from typing import Any
 
 from moe_ref.conformance._check import Check
 from moe_ref.conformance.suite import _quantize_cases as case
-from moe_ref.conformance.suite._quantize_judge import judge_bytes, judge_elements, judge_values
+from moe_ref.conformance.suite._quantize_elsewhere import (
+    chained,
+    in_matrices,
+    in_other_axes,
+    short_zeros,
+)
+from moe_ref.conformance.suite._quantize_judge import (
+    judge_bytes,
+    judge_elements,
+    judge_values,
+    judge_zeros,
+)
 
 FORMULA = "(codes, scales) = oracle, to the bit"
 
@@ -46,7 +57,8 @@ CHECKS = (
     check(
         7,
         "A block of zeros has the scale 0x00, and leaves the others alone.",
-        case.zeros,
+        chained(case.zeros, in_matrices(case.zeros)),
+        judge_zeros,
         formula="b = 0, codes = 0 where amax = 0",
     ),
     check(8, "Zeros keep their sign, and so does what becomes zero.", case.signed_zeros),
@@ -85,7 +97,7 @@ CHECKS = (
     check(
         16,
         "Elements under the scale 0xFF are NaN themselves, where the format has one.",
-        case.nans,
+        chained(case.nans, in_matrices(case.nans)),
         judge_elements,
         needs="nan_elements",
         formula="b = 0xFF: codes = NaN",
@@ -113,5 +125,13 @@ CHECKS = (
         judge_values,
         wants=("values",),
         formula="b = 0xFF: values = NaN",
+    ),
+    check(
+        20,
+        "A block of zeros has the scale 0x00 where it is short, and in 1, 3 and 4 axes.",
+        chained(short_zeros, in_other_axes(case.zeros)),
+        judge_zeros,
+        may_refuse=True,
+        formula="b = 0, codes = 0 where amax = 0",
     ),
 )
