@@ -122,6 +122,10 @@ def _literal(array: np.ndarray) -> str:
         return f"np.empty({array.shape}, {dtype})"
     if array.dtype.kind in "iub":
         return f"np.array({array.tolist()}, {dtype})"
+    width = 8 * array.dtype.itemsize
+    bits = np.ascontiguousarray(array).view(f"uint{width}").reshape(array.shape)
+    if (bits[array != array] != np.array(np.nan, array.dtype).view(bits.dtype)).any():
+        return f"np.array({bits.tolist()}, np.uint{width}).view({dtype})"
     # The shortest decimals that give these numbers back in their own dtype.
     short = np.array([float(str(number)) for number in array.reshape(-1)])
     text = repr(short.reshape(array.shape).tolist())

@@ -18,6 +18,18 @@ class _LosesNaN(Quantizer):
         return np.isinf(blocks).any(axis=-1) & ~np.isnan(blocks).any(axis=-1)
 
 
+class _OneNaN(Quantizer):
+    """NaN is known by the bits that it usually has, and others are large numbers."""
+
+    declared = {}  # noqa: RUF012
+    killers = ("QNT-13", "QNT-38")
+
+    def widen(self, x):
+        wide = x.astype(np.float32)
+        usual = (wide.view(np.uint32) & 0x7FFFFFFF) == 0x7FC00000
+        return np.where(np.isnan(wide) & ~usual, 2.0**100, wide.astype(np.float64))
+
+
 class _LosesEarlyNaN(Quantizer):
     """The maximum keeps a NaN only if it comes last."""
 

@@ -1,5 +1,6 @@
 """Inputs of the checks of `quantize`: magnitudes, boundaries, zeros, what is not finite."""
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,6 +17,7 @@ from moe_ref.conformance.suite._quantize_data import (
     boundaries,
     by_block,
     middles,
+    nan_patterns,
     powers,
     signs,
     spread,
@@ -155,11 +157,16 @@ def _poisoned(rng, label: str, dtype: str, *poison: float) -> Case:
 
 
 def nans(rng, dtype, budget) -> Iterator[Case]:
-    """A NaN of either sign in some blocks."""
+    """A NaN of either sign in some blocks, and of any bits."""
     yield _poisoned(rng, "NaN in some blocks", dtype, np.nan, -np.nan)
     x = normal(rng, SHAPE, dtype)
     x[3, :BLOCK] = np.nan
     yield block_case("a block of NaN", x)
+    x = normal(rng, SHAPE, dtype)
+    patterns = nan_patterns(dtype)
+    for row, pattern in zip(range(0, SHAPE[0], 3), itertools.cycle(patterns), strict=False):
+        x[row, BLOCK * int(rng.integers(SHAPE[1] // BLOCK)) + row % BLOCK] = pattern
+    yield block_case("NaN of other bits", x)
 
 
 def infinities(rng, dtype, budget) -> Iterator[Case]:

@@ -107,6 +107,16 @@ def boundaries(dtype: str) -> np.ndarray:
     return np.array([edge + n * step for edge, n in itertools.product(sorted(edges), range(-2, 3))])
 
 
+def nan_patterns(dtype: str) -> np.ndarray:
+    """Quiet NaN of either sign: what it usually is, with another bit of the fraction, with all."""
+    fraction = {"float16": 10, "bfloat16": 7, "float32": 23}[dtype]
+    whole, half = (1 << fraction) - 1, 1 << (fraction - 1)
+    width = np.uint32 if dtype == "float32" else np.uint16
+    low = np.array([half, half | 1, whole]) | (0x7C00 if dtype == "float16" else 0xFF << fraction)
+    sign = 1 << (31 if dtype == "float32" else 15)
+    return np.concatenate([low, low | sign]).astype(width).view(dtype_of(dtype))
+
+
 def middles(dtype: str) -> list[np.ndarray]:
     """For each format: middles between its numbers, what is next to them, and the numbers.
 

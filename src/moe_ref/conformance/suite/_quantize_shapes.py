@@ -58,6 +58,13 @@ def _past_a_tile(rng, dtype, budget):
     yield block_case("131 rows, 200 columns", x)
 
 
+def _short_in_3_axes(rng, dtype, budget):
+    x = by_row(rng, (2, 3, 33), dtype)
+    x[:, 0, 0] = np.inf  # what follows the row before
+    x[0, 1, -1] = np.nan
+    yield block_case("3 axes, 33 columns", x)
+
+
 def _rows(rng, dtype, budget):
     for shape in ((1, 32), (31, 160), (33, 64), (127, 64), (129, 96), (300, 64)):
         yield block_case(counted(shape[0], "row"), by_row(rng, shape, dtype))
@@ -80,7 +87,7 @@ CHECKS = (
     check(
         32,
         "A last block that is short is as if zeros followed, in each row by itself.",
-        chained(_ragged, short_blocks, _past_a_tile),
+        chained(_ragged, short_blocks, _past_a_tile, _short_in_3_axes),
         may_refuse=True,
         formula="b of the values that are there; nothing of other rows",
     ),
