@@ -131,6 +131,13 @@ class _NegativeInfinityInPlace(_InPlace):
         return np.isneginf(x.astype(np.float64)) & (len(x) == 1)
 
 
+class _InfinityOfMatricesInPlace(_InPlace):
+    """Inf is replaced in the input, where it has three axes."""
+
+    def cleaned(self, x):
+        return np.isinf(x) & (x.ndim == 3)
+
+
 class _SubnormalsInPlace(_InPlace):
     """Subnormal values are flushed in the input."""
 
@@ -170,6 +177,15 @@ class _ReadsDenseMatrices(Quantizer):
 
     def value(self, x):
         return super().value(_as_if_dense(x) if x.ndim == 3 else x)
+
+
+class _StridedZerosLoseSigns(Quantizer):
+    """Negative zero becomes zero where the input has gaps, which is copied by an addition."""
+
+    killers = ("QNT-52",)
+
+    def widen(self, x):
+        return super().widen(x) + (0.0 if x.strides[-1] > x.itemsize else -0.0)
 
 
 class _ValuesOfDense(Quantizer):

@@ -12,7 +12,12 @@ from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
 from moe_ref.conformance.suite import _quantize_cases as cases
 from moe_ref.conformance.suite._quantize_data import BLOCK, by_row
-from moe_ref.conformance.suite._quantize_elsewhere import chained, in_matrices, short_blocks
+from moe_ref.conformance.suite._quantize_elsewhere import (
+    chained,
+    in_matrices,
+    in_other_axes,
+    short_blocks,
+)
 from moe_ref.conformance.suite._quantize_judge import judge_bytes, results_of
 from moe_ref.conformance.suite._quantize_values import check
 
@@ -60,7 +65,8 @@ def _smaller(case: Case) -> dict[str, Case]:
 
 
 def _anywhere(rng, dtype, budget) -> Iterator[Case]:
-    yield from cases.wide(rng, dtype, budget)
+    for inputs in (cases.wide, cases.nans, cases.tiny, cases.signed_zeros):
+        yield from inputs(rng, dtype, budget)
     for shape in ((33, 64), (3, 5, 64), (5, 33)):
         yield cases.block_case(str(list(shape)), by_row(rng, shape, dtype))
 
@@ -88,6 +94,7 @@ _TEMPTING = chained(
     cases.tiny,
     cases.huge,
     in_matrices(cases.infinities),
+    in_other_axes(cases.infinities),
     short_blocks,
 )
 
