@@ -24,6 +24,12 @@ def test_json_is_one_document(moe_ref_command, checkpoint):
     assert found["dtype"] == "float32"
 
 
+@pytest.mark.parametrize(("tokens", "said"), [(1, "load of 1 token ("), (2, "load of 2 tokens (")])
+def test_one_token_is_no_tokens(moe_ref_command, checkpoint, tokens, said):
+    result = moe_ref_command("inspect", checkpoint, "--layer", 1, "--tokens", tokens)
+    assert f"\n{said}" in result.stdout
+
+
 def test_parameters_are_those_of_the_layer(moe_ref_command, checkpoint):
     found = _json(moe_ref_command("inspect", checkpoint, "--layer", 1, "--json"))["parameters"]
     one = 3 * D_MODEL * D_HIDDEN
