@@ -82,13 +82,15 @@ def test_shapes_do_not_depend_on_the_seed(op):
     assert first == second
 
 
-@pytest.mark.parametrize(("op", "limit"), [("route", 114), ("losses", 52)])
+@pytest.mark.parametrize(("op", "limit"), [("route", 128), ("losses", 62)])
 def test_little_is_compiled(op, limit):
     """One rule, method and shape is one compilation of a jitted kernel: a third of a second."""
     found = set()
     for check in conformance.checks(op):
         for dtype in ("float32", "bfloat16"):
             for case in check.cases(np.random.default_rng(0), dtype, "smoke"):
+                if case.once and dtype != "float32":
+                    continue
                 more = check.related(case).values() if check.related else ()
                 for each in (case, *more):
                     arrays = ((n, a.shape, a.dtype.name) for n, a in sorted(each.arrays.items()))

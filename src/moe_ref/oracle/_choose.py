@@ -41,8 +41,7 @@ def best(choice: np.ndarray, k: int, eligible: np.ndarray | None = None) -> np.n
     """
     key = np.where(np.isnan(choice), np.inf, choice)
     last = np.zeros(key.shape, bool) if eligible is None else ~eligible
-    order = sorted(range(len(key)), key=lambda i: (last[i], -key[i], i))
-    return np.array(order[:k], np.int64)
+    return np.lexsort((-key, last))[:k]  # stable, so that the lower index comes first
 
 
 def groups_of(choice: Value, spec: RouterSpec, format: Format) -> Value:

@@ -6,9 +6,13 @@ from moe_ref.conformance._implementation import Implementation
 from moe_ref.conformance.mutants import (
     _alongside,
     _calls,
+    _ids,
     _losses_counts,
     _losses_gradients,
+    _losses_sizes,
     _losses_values,
+    _odd,
+    _sequence,
 )
 from moe_ref.conformance.mutants._losses_kernel import Losses
 from moe_ref.conformance.mutants._mutant import Mutant, numpy_implementation
@@ -62,6 +66,10 @@ MUTANTS: tuple[Mutant, ...] = (
     *_losses_values.MUTANTS,
     *_losses_counts.MUTANTS,
     *_losses_gradients.MUTANTS,
+    *_losses_sizes.MUTANTS,
     _alongside.MUTANTS["losses"],
     *_calls.MUTANTS["losses"],
+    *_odd.MUTANTS["losses"],
+    *_sequence.MUTANTS["losses"],
+    *_ids.MUTANTS["losses"],
 )

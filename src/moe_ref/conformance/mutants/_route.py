@@ -9,10 +9,14 @@ from moe_ref.conformance._implementation import Implementation
 from moe_ref.conformance.mutants import (
     _alongside,
     _calls,
+    _odd,
     _route_choice,
     _route_gradients,
     _route_precision,
+    _route_sizes,
+    _route_special,
     _route_weights,
+    _sequence,
 )
 from moe_ref.conformance.mutants._mutant import Mutant, numpy_implementation
 from moe_ref.conformance.mutants._route_kernel import Router, narrow
@@ -100,6 +104,10 @@ MUTANTS: tuple[Mutant, ...] = (
     *_route_weights.MUTANTS,
     *_route_precision.MUTANTS,
     *_route_gradients.MUTANTS,
+    *_route_sizes.MUTANTS,
+    *_route_special.MUTANTS,
     _alongside.MUTANTS["route"],
     *_calls.MUTANTS["route"],
+    *_odd.MUTANTS["route"],
+    *_sequence.MUTANTS["route"],
 )

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from moe_ref.conformance._case import Case
 from moe_ref.conformance.operations._operation import Form, Operation
 from moe_ref.conformance.operations._reduce import fewer_tokens
@@ -30,7 +32,9 @@ def _results(result: Any, arrays, of) -> dict[str, Any]:
         free = len(rows) // experts
         sizes = of.stack([count for filled in group_sizes for count in (filled, free - filled)])
     factor = of.repeat(scale, sizes, len(rows), nan)
-    y = unpermute(rows * factor[:, None], arrays["weights"])
+    with np.errstate(invalid="ignore"):  # a row may hold Inf and meet that NaN
+        multiplied = rows * factor[:, None]
+    y = unpermute(multiplied, arrays["weights"])
     return {"rows": rows, "group_sizes": group_sizes, "y": y}
 
 

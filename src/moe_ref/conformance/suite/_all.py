@@ -18,6 +18,7 @@ from moe_ref.conformance.suite import (
     _grouped_mx_values,
     _grouped_statistics,
     _grouped_values,
+    _ids,
     _layer,
     _layer_capacity,
     _layer_gradients,
@@ -38,6 +39,7 @@ from moe_ref.conformance.suite import (
     _route,
     _route_gradients,
     _route_laws,
+    _sequence,
 )
 
 _CHECKS: tuple[Check, ...] = (
@@ -75,6 +77,8 @@ _CHECKS: tuple[Check, ...] = (
     *_quantize_memory.CHECKS,
     *_alongside.CHECKS,
     *_calls.CHECKS,
+    *_sequence.CHECKS,
+    *_ids.CHECKS,
 )
 
 

@@ -122,7 +122,8 @@ def _plans(rng, dtype, budget) -> Iterator[Case]:
 
 def _used_again(case: Case) -> Mapping[str, Case]:
     """Other weights, of the same signs, and other factors of the same plan."""
-    weights, factor = case.arrays["weights"], np.array([1.5, 0.5, 0.75])
+    weights = case.arrays["weights"]
+    factor = np.resize([1.5, 0.5, 0.75], weights.shape[1])
     weights = (weights.astype(np.float64) * factor).astype(weights.dtype)
     return {_LATER: case.replace(weights=weights, scale=case.arrays["scale"] * 2)}
 

@@ -20,9 +20,16 @@ from moe_ref.conformance.suite import _grouped_mx_gradients as mx_gradients
 from moe_ref.conformance.suite import _losses, _route
 from moe_ref.conformance.suite import _plan_cases as plans
 from moe_ref.conformance.suite import _plan_gradients as plan_gradients
-from moe_ref.conformance.suite._data import dtype_of, normal
+from moe_ref.conformance.suite._data import dtype_of, normal, with_odd_values
 from moe_ref.conformance.suite._data_layer import drawn, with_experts
-from moe_ref.conformance.suite._data_route import RULES, TOKENS, random_bias, route_case
+from moe_ref.conformance.suite._data_route import (
+    EVERY_RULE,
+    LARGE_RULES,
+    PLAIN,
+    random_bias,
+    route_case,
+    tokens_of,
+)
 from moe_ref.conformance.suite._dispatch_combine_values import judge_y as judge_exchange
 from moe_ref.conformance.suite._grouped_mx_values import judge_rows as judge_mx
 from moe_ref.conformance.suite._grouped_values import judge_rows
@@ -34,7 +41,12 @@ from moe_ref.conformance.suite._plan_judge import judge_groups, judge_y
 from moe_ref.conformance.suite._route_judge import judge_gradient as judge_route_gradient
 from moe_ref.conformance.suite._route_judge import judge_route
 
-_RULES = ("softmax, renormalised", "sigmoid, bias, top-2 of groups", "softmax over the chosen")
+_RULES = (
+    "softmax, renormalised",
+    "sigmoid, bias, top-2 of groups",
+    "softmax over the chosen",
+    PLAIN,
+)
 Cases = Callable[[np.random.Generator, str, Budget], Iterable[Case]]
 Judge = Callable[[Case, Outputs], Judgement]
 
@@ -62,6 +74,14 @@ class Subject:
     judge: Judge
     judge_gradients: Judge
     other: Callable[[Case], Case]
+
+
+def _odd(rng: np.random.Generator, cases: Iterable[Case]) -> Iterator[Case]:
+    """The same inputs with Inf, NaN, -0 and subnormal numbers here and there."""
+    for case in cases:
+        moving = {n: a for n, a in case.arrays.items() if a.dtype.kind not in "iub"}
+        other = case.replace(**{n: with_odd_values(rng, a) for n, a in moving.items()})
+        yield dataclasses.replace(other, label=f"{case.label}, odd values")
 
 
 def _each_given(**judges: Judge) -> Judge:
@@ -104,17 +124,18 @@ def _mx_special(rng, dtype, budget) -> Iterator[Case]:
 
 def _routes(rng, dtype, budget) -> Iterator[Case]:
     for label in _RULES:
-        router = RULES[label]
-        logits = normal(rng, (TOKENS, router.num_choices), dtype)
-        cotangent = normal(rng, (TOKENS, router.k), dtype)
-        bias = random_bias(rng, router, dtype)
-        yield route_case(label, router, logits, cotangent=cotangent, **bias)
+        router = EVERY_RULE[label]
+        logits = normal(rng, (tokens_of(router), router.num_choices), dtype)
+        more = random_bias(rng, router, dtype)
+        more["cotangent"] = normal(rng, (len(logits), router.k), dtype)
+        yield route_case(label, router, logits, once=label in LARGE_RULES, **more)
 
 
 def _route_special(rng, dtype, budget) -> Iterator[Case]:
     for case in _route.masked(rng, dtype, budget):
         shape = (len(case.arrays["logits"]), case.spec.router.k)
         yield case.replace(cotangent=normal(rng, shape, dtype))
+    yield from _odd(rng, _routes(rng, dtype, budget))
 
 
 def _other_route(case: Case) -> Case:
@@ -134,6 +155,7 @@ def _drawn_losses(rng, dtype, budget) -> Iterator[Case]:
 def _losses_special(rng, dtype, budget) -> Iterator[Case]:
     for case in _losses.masked(rng, dtype, budget):
         yield _with_both(dtype, case)
+    yield from _odd(rng, _drawn_losses(rng, dtype, budget))
 
 
 def _other_losses(case: Case) -> Case:
@@ -156,6 +178,7 @@ def _plan_special(rng, dtype, budget) -> Iterator[Case]:
     for case in _plans(rng, dtype, budget):
         case.arrays["weights"][case.arrays["experts"] < 0] = np.nan
         yield case
+    yield from _odd(rng, _plans(rng, dtype, budget))
 
 
 def _judge_plan(case: Case, outputs: Outputs) -> Judgement:
@@ -180,6 +203,7 @@ def _exchange_special(rng, dtype, budget) -> Iterator[Case]:
     for case in _exchanges(rng, dtype, budget):
         case.arrays["weights"][case.arrays["experts"] < 0] = np.nan
         yield case
+    yield from _odd(rng, _exchanges(rng, dtype, budget))
 
 
 def _layers(rng, dtype, budget) -> Iterator[Case]:

@@ -37,3 +37,14 @@ def one_expert_sizes(*, experts: int, rows: int, hot: int) -> np.ndarray:
     sizes = np.zeros(experts, np.int32)
     sizes[hot] = rows
     return sizes
+
+
+def with_odd_values(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
+    """A copy with each kind of number that a kernel may be tempted to write another one over."""
+    odd, limits = array.copy(), ml_dtypes.finfo(array.dtype)
+    small, least = float(limits.smallest_subnormal), float(limits.smallest_normal)
+    nan = np.copysign(np.nan, -1.0)
+    values = [np.inf, -np.inf, -0.0, small, -3 * small, least - small, np.nan, nan]
+    places = rng.permutation(array.size)[: 4 * len(values)]
+    odd.reshape(-1)[places] = np.resize(values, len(places)).astype(array.dtype)
+    return odd

@@ -11,6 +11,7 @@ from moe_ref.conformance.suite._data import dtype_of, normal
 from moe_ref.spec import ExpertSpec, LayerSpec, RouterSpec
 
 TOKENS = 40  # of nearly every input, so that little is compiled; no whole number of tiles
+LARGE_TOKENS = 301  # of large rules: the last tile is not full, whether it has 2, 64 or 256 tokens
 SIGMOID = RouterSpec(num_experts=8, k=3, score="sigmoid", selection_bias=True)
 GROUPS = dataclasses.replace(
     SIGMOID, num_groups=4, groups_kept=2, group_score="sum_top", renormalize="sum"
@@ -46,13 +47,24 @@ RULES = {
     ),
     "softmax, ten choices": RouterSpec(num_experts=24, k=10, renormalize="sum", scale=1.5),
 }
-# Sizes of released models, DeepSeek-V3's and Qwen3-Next's.
+# Sizes of released models, DeepSeek-V3's and Qwen3-Next's; and odd ones, with about as many choices
+# choices as Nemotron 3 Super makes.
+GROUPED, PLAIN, ODD = "eight of 256, four of eight groups", "ten of 512", "23 of 300, wide groups"
 LARGE_RULES = {
-    "eight of 256, four of eight groups": dataclasses.replace(
+    GROUPED: dataclasses.replace(
         GROUPS, num_experts=256, k=8, num_groups=8, groups_kept=4, scale=2.5
     ),
-    "ten of 512": RouterSpec(num_experts=512, k=10, renormalize="sum"),
+    PLAIN: RouterSpec(num_experts=512, k=10, renormalize="sum"),
+    ODD: RouterSpec(
+        num_experts=300,
+        k=23,
+        score="softmax_selected",
+        num_groups=4,
+        groups_kept=2,
+        group_score="max",
+    ),
 }
+EVERY_RULE = RULES | LARGE_RULES
 # What no rule above has.
 OTHER_RULES = {
     "logits as scores, zero experts, scaled output": RouterSpec(
@@ -63,7 +75,6 @@ OTHER_RULES = {
         num_experts=8, k=2, score="sigmoid", choose_by="logit", selection_bias=True
     ),
 }
-# Powers of small scores would be lost in narrow ones: logits of a p-norm lie close together.
 # Rules that compare logits, which zeros of both signs are told apart in.
 SIGNED_RULES = {
     "softmax over the chosen": RULES["softmax over the chosen"],
@@ -77,15 +88,24 @@ SIGNED_RULES = {
         groups_kept=2,
         group_score="max",
     ),
+    ODD: LARGE_RULES[ODD],
 }
+# Powers of small scores would be lost in narrow ones: logits of a p-norm lie close together.
 _CLOSE = 0.125
 UNBIASED = dataclasses.replace(SIGMOID, selection_bias=False)
 
 
-def route_case(label: str, router: RouterSpec, logits: np.ndarray, **arrays: Any) -> Case:
+def route_case(
+    label: str, router: RouterSpec, logits: np.ndarray, *, once: bool = False, **arrays: Any
+) -> Case:
     """An input of `route`, or of `losses`."""
     spec = LayerSpec(d_model=1, router=router, experts=ExpertSpec(d_hidden=1))
-    return Case(label=label, spec=spec, arrays={"logits": logits} | arrays)
+    return Case(label=label, spec=spec, arrays={"logits": logits} | arrays, once=once)
+
+
+def tokens_of(router: RouterSpec) -> int:
+    """How many tokens a rule is tried on: more than any tile has where it is large."""
+    return LARGE_TOKENS if router in LARGE_RULES.values() else TOKENS
 
 
 def random_bias(rng: np.random.Generator, router: RouterSpec, dtype: str) -> dict[str, Any]:
@@ -126,3 +146,9 @@ def clear_logits(
             break
         logits = np.where(unsure[:, None], normal(rng, shape, dtype, scale), logits)
     return logits
+
+
+def set_one(rng: np.random.Generator, logits: np.ndarray, value: float) -> None:
+    """Write a value over one logit of each token."""
+    tokens, choices = logits.shape
+    logits[np.arange(tokens), rng.integers(0, choices, tokens)] = value

@@ -16,6 +16,8 @@ from moe_ref.conformance.suite._plan_cases import (
 )
 
 RANKS, TOKENS, K, EXPERTS, D = 4, 12, 3, 8, 8  # shared by most cases
+# More than 256 tokens and experts in all, slots in two blocks of eight; nothing is a whole tile.
+LARGE_TOKENS, LARGE_K, LARGE_EXPERTS, LARGE_D = 71, 11, 300, 136
 OWN = EXPERTS // RANKS  # experts of a rank
 
 
@@ -59,6 +61,7 @@ def exchange_case(
     experts: int = EXPERTS,
     d: int = D,
     cotangent: bool = False,
+    once: bool = False,
 ) -> Case:
     """Random tokens and weights for given ids."""
     scale = factors(rng, experts)
@@ -71,7 +74,14 @@ def exchange_case(
     }
     if cotangent:
         arrays["cotangent"] = normal(rng, shape, dtype)
-    return Case(label=label, arrays=arrays)
+    return Case(label=label, arrays=arrays, once=once)
+
+
+def large_case(rng: np.random.Generator, dtype: str, **more: Any) -> Case:
+    """The same with more of everything."""
+    ids = spread(rng, RANKS, LARGE_TOKENS, LARGE_K, LARGE_EXPERTS, skew=0.8, empty=0.1)
+    label = f"{LARGE_K} of {LARGE_EXPERTS} experts, {LARGE_D} columns"
+    return exchange_case(rng, label, dtype, ids, experts=LARGE_EXPERTS, d=LARGE_D, **more)
 
 
 def whole_case(

@@ -15,6 +15,7 @@ from moe_ref.conformance.suite._dispatch_combine_cases import (
     exchange_case,
     flat,
     gradients,
+    large_case,
     sent,
     spread,
     where_token,
@@ -104,6 +105,7 @@ def _judge_fewer(case: Case, outputs: Outputs) -> Judgement:
 def _skewed(rng, dtype, budget):
     for label, options in ROUTINGS.items():
         yield exchange_case(rng, label, dtype, spread(rng, **options), cotangent=True)
+    yield large_case(rng, dtype, cotangent=True, once=True)
 
 
 def _lopsided(rng, dtype, budget):

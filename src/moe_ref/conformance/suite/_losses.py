@@ -20,6 +20,8 @@ RULES = {
     for score in ("softmax", "softmax_selected", "sigmoid", "sqrt_softplus", "none")
 }
 _TEN = RouterSpec(num_experts=10, k=2)
+LARGE = RouterSpec(num_experts=300, k=11)
+LARGE_TOKENS = 301  # a second block of 256, and no tile is full at the end
 _MANY = 1200  # tokens: a byte and a bfloat16 cannot count them
 
 
@@ -40,14 +42,21 @@ def drawn(rng: np.random.Generator, label: str, dtype: str, **change: Any):
     return route_case(label, router, **arrays | change)
 
 
+def large(rng: np.random.Generator, dtype: str, once: bool = False, **change: Any):
+    """The same of many experts, all of them about as popular."""
+    noise = rng.random((LARGE_TOKENS, LARGE.num_choices))
+    arrays = {
+        "logits": normal(rng, noise.shape, dtype, 2.0),
+        "experts": np.argsort(noise, axis=1)[:, : LARGE.k].astype(np.int32),
+    }
+    return route_case("11 of 300", LARGE, once=once, **arrays | change)
+
+
 def _rules(rng, dtype, budget):
     for label in RULES:
         for _ in range(1 if budget == "smoke" else 20):
             yield drawn(rng, label, dtype)
-    router = RouterSpec(num_experts=256, k=8)
-    logits = normal(rng, (300, 256), dtype, 2.0)
-    experts = chosen(rng, 300, router)
-    yield route_case("eight of 256", router, logits, experts=experts)
+    yield large(rng, dtype)
 
 
 def _uniform(rng, dtype, budget):
@@ -71,6 +80,12 @@ def masked(rng, dtype, budget):
             yield route_case(
                 f"{label}, padding of NaN, {place}", RULES[label], **case.arrays, mask=mask
             )
+    mask = rng.random(LARGE_TOKENS) < 0.6
+    mask[128:256] = False  # a whole tile of padding
+    case = large(rng, dtype, once=True, mask=mask)
+    case.arrays["logits"][~mask] = np.nan
+    case.arrays["experts"][~mask] = 0
+    yield case
 
 
 def nothing(rng, dtype, budget):
@@ -99,6 +114,9 @@ def _counted(rng, dtype, budget):
     mask = rng.permutation(np.arange(TOKENS) < 25)
     yield drawn(rng, "softmax", dtype, experts=chosen(rng, TOKENS, router), mask=mask)
     yield _hot(rng, dtype)
+    case = large(rng, dtype)
+    case.arrays["experts"][rng.random(case.arrays["experts"].shape) < 0.1] = -1
+    yield case
     if budget == "thorough" and dtype == "float32":
         yield _beyond_float32(rng)
 
@@ -133,6 +151,7 @@ def _steps(rng, dtype, budget):
         experts = rng.permutation(slots).reshape(50, 2).astype(np.int32)
         yield route_case(label, _TEN, logits, experts=experts)
     yield _hot(rng, dtype)
+    yield large(rng, dtype)
 
 
 def _small(rng, dtype, budget):
@@ -152,7 +171,7 @@ def _large(rng, dtype, budget):
 
 
 def _sizes(rng, dtype, budget):
-    for experts, k, tokens in ((1, 1, 5), (4, 4, 5), (300, 8, 5), (8, 2, 1)):
+    for experts, k, tokens in ((1, 1, 5), (4, 4, 5), (300, 11, 5), (8, 2, 1)):
         router = RouterSpec(num_experts=experts, k=k)
         ids, logits = chosen(rng, tokens, router), normal(rng, (tokens, experts), dtype)
         yield route_case(f"{experts} experts, k={k}, {tokens} tokens", router, logits, experts=ids)

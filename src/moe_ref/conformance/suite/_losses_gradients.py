@@ -6,7 +6,7 @@ import numpy as np
 
 from moe_ref.conformance.suite._data import dtype_of, normal
 from moe_ref.conformance.suite._data_route import TOKENS, coarse
-from moe_ref.conformance.suite._losses import EXPERTS, RULES, K, drawn, masked, nothing
+from moe_ref.conformance.suite._losses import EXPERTS, RULES, K, drawn, large, masked, nothing
 from moe_ref.conformance.suite._losses_judge import judge_gradient, judge_still, losses_check
 
 _ONE_EACH = (np.arange(TOKENS)[:, None] + np.arange(K)) % EXPERTS
@@ -26,6 +26,7 @@ def rules(rng, dtype, budget):
     """Every score, with cotangents of either loss and of both."""
     for label in RULES:
         yield from _each(rng, dtype, drawn(rng, label, dtype))
+    yield from _each(rng, dtype, large(rng, dtype, once=True))
 
 
 def _masked(rng, dtype, budget):
@@ -57,12 +58,16 @@ def _extreme(rng, dtype, budget):
     ):
         values = scale * normal(rng, (TOKENS, EXPERTS), "float64") + offset
         yield from _each(rng, dtype, drawn(rng, label, dtype, logits=coarse(values, dtype)))
+    case = large(rng, dtype, once=True)
+    case.arrays["logits"] = coarse(20 * case.arrays["logits"].astype(np.float64), dtype)
+    yield from _each(rng, dtype, case)
 
 
 def _switched_off(rng, dtype, budget):
-    for label in ("softmax", "sigmoid"):
-        case = drawn(rng, label, dtype)
-        off = rng.permuted(np.tile(np.arange(EXPERTS) < 3, (TOKENS, 1)), axis=1)
+    few = (drawn(rng, label, dtype) for label in ("softmax", "sigmoid"))
+    for case in (*few, large(rng, dtype, once=True)):
+        tokens, experts = case.arrays["logits"].shape
+        off = rng.permuted(np.tile(np.arange(experts) % EXPERTS < 3, (tokens, 1)), axis=1)
         case.arrays["logits"][off] = -np.inf
         yield from _each(rng, dtype, case)
 

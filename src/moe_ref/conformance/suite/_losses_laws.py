@@ -11,7 +11,7 @@ from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
 from moe_ref.conformance.suite._data import dtype_of
 from moe_ref.conformance.suite._data_route import TOKENS
-from moe_ref.conformance.suite._losses import EXPERTS, RULES, chosen, drawn
+from moe_ref.conformance.suite._losses import EXPERTS, RULES, chosen, drawn, large
 from moe_ref.conformance.suite._losses_judge import NAMES, judge_step, losses_check, truth
 
 _SHIFT = 8
@@ -155,6 +155,11 @@ def _some(rng, dtype, budget):
         yield drawn(rng, label, dtype)
 
 
+def _some_and_large(rng, dtype, budget):
+    yield from _some(rng, dtype, budget)
+    yield large(rng, dtype, once=True)
+
+
 def _half_as_many(rng, dtype, budget):
     for label in ("softmax", "sigmoid"):
         case = drawn(rng, label, dtype)
@@ -173,7 +178,7 @@ CHECKS = (
     losses_check(
         18,
         "The order of the tokens does not matter.",
-        _some,
+        _some_and_large,
         _judge_shuffled,
         kind="metamorphic",
         formula="losses(l[order]) = losses(l)",
@@ -182,7 +187,7 @@ CHECKS = (
     losses_check(
         19,
         "The names of the experts do not matter, and load and step follow them.",
-        _some,
+        _some_and_large,
         _judge_relabelled,
         kind="metamorphic",
         formula="losses(l[:, names]) = losses(l)",
@@ -219,7 +224,7 @@ CHECKS = (
     losses_check(
         23,
         "The same input gives the same bits every time.",
-        _some,
+        _some_and_large,
         _judge_again,
         kind="metamorphic",
         formula="losses(l) = losses(l), bit by bit",

@@ -14,6 +14,7 @@ from moe_ref.conformance.suite._plan_cases import (
     ROUTINGS,
     TOKENS,
     K,
+    large_case,
     order,
     plan_case,
     routed,
@@ -39,6 +40,7 @@ def full(rng, dtype, budget):
     for label, options in ROUTINGS.items():
         ids = routed(rng, **options)
         yield _limited(plan_case(rng, f"{label}, capacity 5", dtype, ids), 5)
+    yield _limited(large_case(rng, dtype, once=True), 5)
 
 
 def _poisoned(rng, dtype, budget):
@@ -67,6 +69,9 @@ def _with_cotangent(rng, dtype, budget):
         case = _limited(plan_case(rng, label, dtype, ids, cotangent=True), 5)
         case.arrays["weights"][~order(case).kept] = poison
         yield case
+    case = _limited(large_case(rng, dtype, cotangent=True, once=True), 5)
+    case.arrays["weights"][~order(case).kept] = np.nan
+    yield case
 
 
 def _later(case: Case) -> dict[str, Case]:

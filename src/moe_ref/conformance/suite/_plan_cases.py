@@ -13,6 +13,8 @@ from moe_ref.conformance.suite._data import dtype_of, normal
 from moe_ref.spec import Numerics
 
 TOKENS, K, EXPERTS, D = 48, 3, 8, 8  # most cases share a shape: a kernel compiles once for it
+# Two blocks of 256 tokens, of 256 experts and of 8 slots; nothing is a whole tile.
+LARGE_TOKENS, LARGE_K, LARGE_EXPERTS, LARGE_D = 301, 11, 300, 136
 
 ROUTINGS: dict[str, dict[str, Any]] = {
     "Zipf": {"skew": 1.2},
@@ -67,6 +69,7 @@ def plan_case(
     experts: int = EXPERTS,
     d: int = D,
     cotangent: bool = False,
+    once: bool = False,
     **more: np.ndarray,
 ) -> Case:
     """Random tokens and weights for given ids."""
@@ -79,7 +82,14 @@ def plan_case(
     }
     if cotangent:
         arrays["cotangent"] = normal(rng, (len(ids), d), dtype)
-    return Case(label=label, arrays=arrays | more)
+    return Case(label=label, arrays=arrays | more, once=once)
+
+
+def large_case(rng: np.random.Generator, dtype: str, **more: Any) -> Case:
+    """The same with more of everything."""
+    ids = routed(rng, LARGE_TOKENS, LARGE_K, LARGE_EXPERTS, skew=0.8, empty=0.1)
+    label = f"{LARGE_K} of {LARGE_EXPERTS} experts, {LARGE_D} columns"
+    return plan_case(rng, label, dtype, ids, experts=LARGE_EXPERTS, d=LARGE_D, **more)
 
 
 def whole_case(

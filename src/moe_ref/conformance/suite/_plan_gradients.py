@@ -13,6 +13,7 @@ from moe_ref.conformance.suite._plan_cases import (
     ROUTINGS,
     TOKENS,
     gradients,
+    large_case,
     order,
     plan_case,
     routed,
@@ -70,6 +71,7 @@ def _judge_adjoint(case: Case, outputs: Outputs) -> Judgement:
 def _skewed(rng, dtype, budget):
     for label, options in ROUTINGS.items():
         yield plan_case(rng, label, dtype, routed(rng, **options), cotangent=True)
+    yield large_case(rng, dtype, cotangent=True, once=True)
 
 
 def _hot(rng, dtype, budget):

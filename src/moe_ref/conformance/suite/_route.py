@@ -6,8 +6,13 @@ import numpy as np
 
 from moe_ref.conformance.suite._data import dtype_of, integers, normal
 from moe_ref.conformance.suite._data_route import (
+    EVERY_RULE,
+    GROUPED,
     LARGE_RULES,
+    LARGE_TOKENS,
+    ODD,
     OTHER_RULES,
+    PLAIN,
     RULES,
     SIGMOID,
     SIGNED_RULES,
@@ -16,7 +21,9 @@ from moe_ref.conformance.suite._data_route import (
     coarse,
     random_bias,
     route_case,
+    set_one,
     spread,
+    tokens_of,
     zero_bias,
 )
 from moe_ref.conformance.suite._route_judge import judge_route, judge_ties, judge_valid, route_check
@@ -31,7 +38,7 @@ def _rules(rng, dtype, budget):
             logits = normal(rng, (TOKENS, router.num_choices), dtype, 2.0 * spread(router))
             yield route_case(label, router, logits, **random_bias(rng, router, dtype))
     for label, router in LARGE_RULES.items():
-        logits = normal(rng, (150, router.num_choices), dtype, 2.0)
+        logits = normal(rng, (LARGE_TOKENS, router.num_choices), dtype, 2.0)
         yield route_case(label, router, logits, **random_bias(rng, router, dtype))
 
 
@@ -42,15 +49,34 @@ def _other_rules(rng, dtype, budget):
 
 
 def _large_logits(rng, dtype, budget):
-    for label in ("softmax, renormalised", "softmax over the chosen", "softmax, ten choices"):
+    for label in (
+        "softmax, renormalised",
+        "softmax over the chosen",
+        "softmax, ten choices",
+        "sqrt-softplus, bias",
+    ):
         router = RULES[label]
         logits = coarse(normal(rng, (TOKENS, router.num_choices), "float64", 40.0), dtype)
-        yield route_case(f"{label}, logits of size 40", router, logits)
-    # Saturated sigmoids tie; their logits do not.
+        bias = random_bias(rng, router, dtype)
+        yield route_case(f"{label}, logits of size 40", router, logits, **bias)
+    # No softmax feels the offset; multiples of 4 up to 1024 are bfloat16 numbers.
     levels = np.stack([rng.permutation(8) for _ in range(TOKENS)])
-    logits = (40 + 4 * levels).astype(dtype_of(dtype))
+    for label in ("softmax, renormalised", "softmax over the chosen"):
+        for offset in (120, -150, 600, -628):
+            logits = (offset + 4 * levels).astype(dtype_of(dtype))
+            yield route_case(f"{label}, logits near {offset}", RULES[label], logits)
+    router, logits = RULES["sqrt-softplus, bias"], (120 + 4 * levels).astype(dtype_of(dtype))
+    bias = zero_bias(router, logits.dtype)
+    yield route_case("sqrt-softplus, logits near 120", router, logits, **bias)
+    router = RULES["sigmoid, top-2 of groups of 4, large eps"]
+    logits = normal(rng, (TOKENS, router.num_choices), dtype)
+    set_one(rng, logits, np.inf)
+    yield route_case("one sigmoid of Inf", router, logits)
+    # Saturated sigmoids tie; their logits do not.
     router = OTHER_RULES["sigmoid, chosen by logit"]
-    yield route_case("saturated sigmoids, chosen by logit", router, logits)
+    for label, logits in (("", 40 + 4 * levels), (", up to 57344", 8192.0 * levels)):
+        label = f"saturated sigmoids, chosen by logit{label}"
+        yield route_case(label, router, logits.astype(dtype_of(dtype)))
 
 
 def _ties(rng, dtype, budget):
@@ -63,44 +89,66 @@ def _ties(rng, dtype, budget):
             few = _tied_groups(rng, router, shape).astype(dtype_of(dtype))
         few[0] = 0
         yield route_case(f"{label}, few values", router, few, **bias)
+    for label, router in LARGE_RULES.items():
+        bias = zero_bias(router, dtype_of(dtype))
+        few = _tied_far_apart(rng, router).astype(dtype_of(dtype))
+        yield route_case(f"{label}, few values", router, few, **bias)
 
 
 def _signed_zeros(rng, dtype, budget):
     """Zeros of both signs, the largest choice scores but for those of a few experts."""
     for label, router in SIGNED_RULES.items():
-        shape = (TOKENS, router.num_choices)
+        shape = (tokens_of(router), router.num_choices)
         zeros = np.copysign(0.0, rng.choice([-1.0, 1.0], shape))
         others = rng.choice([-2.0, -1.0, 1.0], shape)
-        logits = np.where(rng.random(shape) < 0.7, zeros, others).astype(dtype_of(dtype))
+        zero = rng.random(shape) < 1 - 2.4 / router.num_choices
+        logits = np.where(zero, zeros, others).astype(dtype_of(dtype))
         # A bias of -0 leaves every logit as it is.
         bias = {n: -array for n, array in zero_bias(router, logits.dtype).items()}
         yield route_case(f"{label}, zeros of both signs", router, logits, **bias)
 
 
 def _tied_groups(rng, router: RouterSpec, shape: tuple[int, int]) -> np.ndarray:
-    """Each group holds the same numbers plus 0, 1 or 2, so that some of them tie."""
+    """Each group holds the same numbers plus 0, 1 or 2, so that some of them tie.
+
+    Of large groups, all but three numbers are the same.
+    """
     size = shape[1] // router.num_groups
-    member = np.stack([rng.permutation(size) for _ in range(shape[0])])[:, None, :]
+    member = np.tile(np.arange(size), (shape[0], router.num_groups, 1))
+    member = np.maximum(rng.permuted(member, axis=2) - max(size - 4, 0), 0)
     level = rng.integers(0, 3, (shape[0], router.num_groups, 1))
     return (member / 4 + level - 1).reshape(shape)
+
+
+def _tied_far_apart(rng, router: RouterSpec) -> np.ndarray:
+    """Values of which so many are the same that a tie decides, between experts near and far."""
+    shape = (LARGE_TOKENS, router.num_choices)
+    if router.num_groups > 1:
+        return _tied_groups(rng, router, shape)
+    few = rng.integers(-3, 4, shape)
+    # In every other token there are about as many ones as choices, anywhere among zeros.
+    few[::2] = rng.random(few[::2].shape) < router.k / router.num_choices
+    return few
 
 
 def _close(rng, dtype, budget):
     levels = np.stack([rng.permutation(8) for _ in range(TOKENS)])
     logits = (4 + levels / 32).astype(dtype_of(dtype))
     yield route_case("sigmoids 0.0005 apart", UNBIASED, logits)
+    logits = (9 + levels).astype(dtype_of(dtype))
+    yield route_case("sigmoids close to 1", UNBIASED, logits)
     if dtype in ("float32", "float64"):
         logits = (levels / 1024).astype(dtype_of(dtype))
         yield route_case("softmax 0.0001 apart", RULES["softmax, renormalised"], logits)
 
 
 def _negative(rng, dtype, budget):
-    router = RULES["sigmoid, bias, top-2 of groups"]
-    logits = normal(rng, (TOKENS, 8), dtype, 2.0)
-    logits[0] = [2, 1, 0, -1, -2, -3, -2.5, -3.5]
-    yield route_case(
-        "all choice scores negative", router, logits, bias=-np.ones(8, dtype_of(dtype))
-    )
+    for router in (RULES["sigmoid, bias, top-2 of groups"], LARGE_RULES[GROUPED]):
+        choices = router.num_choices
+        logits = normal(rng, (tokens_of(router), choices), dtype, 2.0)
+        logits[0, :8] = [2, 1, 0, -1, -2, -3, -2.5, -3.5]
+        label = f"all choice scores negative, {choices} experts"
+        yield route_case(label, router, logits, bias=-np.ones(choices, dtype_of(dtype)))
 
 
 def _steering(rng, dtype, budget):
@@ -113,10 +161,17 @@ def _steering(rng, dtype, budget):
 
 
 def _bad_rows(rng, dtype, budget):
-    for router in (RULES["softmax"], UNBIASED):
-        logits = normal(rng, (TOKENS, 8), dtype)
-        logits[0], logits[1], logits[2, 5] = np.nan, -np.inf, np.nan
-        yield route_case("rows of NaN, of -inf, with one NaN", router, logits)
+    nan, inf = np.nan, np.inf
+    for router in (RULES["softmax"], UNBIASED, LARGE_RULES[PLAIN], LARGE_RULES[ODD]):
+        logits = normal(rng, (tokens_of(router), router.num_choices), dtype)
+        negative = np.copysign(nan, -1.0)
+        for first in {0, len(logits) - 10}:
+            logits[first], logits[first + 1], logits[first + 2, 5] = nan, -inf, nan
+            logits[first + 3], logits[first + 4], logits[first + 5, 5] = negative, inf, negative
+            logits[first + 6, -2], logits[first + 7, [1, 4]] = inf, inf
+            logits[first + 8, [1, 4]] = inf, -inf
+        label = f"rows of NaN, Inf, with one of them, {router.num_choices} experts"
+        yield route_case(label, router, logits)
 
 
 def masked(rng, dtype, budget):
@@ -130,6 +185,15 @@ def masked(rng, dtype, budget):
         yield route_case(f"{label}, padding of NaN", router, logits, mask=mask, **bias)
         nothing = np.zeros_like(mask)
         yield route_case(f"{label}, nothing but padding", router, logits, mask=nothing, **bias)
+    for label in (GROUPED, PLAIN):
+        router = LARGE_RULES[label]
+        logits = normal(rng, (LARGE_TOKENS, router.num_choices), dtype)
+        bias = random_bias(rng, router, dtype)
+        mask = rng.random(LARGE_TOKENS) < 0.5
+        mask[128:256] = False  # a whole tile of padding
+        logits[~mask] = np.nan
+        label = f"{label}, padding of NaN"
+        yield route_case(label, router, logits, once=True, mask=mask, **bias)
 
 
 def _grid(rng, dtype, budget):
@@ -141,15 +205,19 @@ def _grid(rng, dtype, budget):
 
 
 def _small_scores(rng, dtype, budget):
-    for label in (
-        "sigmoid, bias, top-2 of groups",
-        "sqrt-softplus, bias",
-        "sigmoid, top-2 of groups of 4, large eps",
+    for label, offset in (
+        ("sigmoid, bias, top-2 of groups", -15),
+        ("sigmoid, bias, top-2 of groups", -46),
+        ("sqrt-softplus, bias", -15),
+        ("sqrt-softplus, bias", -60),
+        ("sigmoid, top-2 of groups of 4, large eps", -15),
+        (GROUPED, -46),
     ):
-        router = RULES[label]
-        logits = coarse(normal(rng, (TOKENS, router.num_choices), "float64") - 15, dtype)
+        router = EVERY_RULE[label]
+        shape = (tokens_of(router), router.num_choices)
+        logits = coarse(normal(rng, shape, "float64") + offset, dtype)
         bias = random_bias(rng, router, dtype)
-        yield route_case(f"{label}, logits near -15", router, logits, **bias)
+        yield route_case(f"{label}, logits near {offset}", router, logits, **bias)
 
 
 def _sizes(rng, dtype, budget):
@@ -187,7 +255,7 @@ CHECKS = (
     route_check(4, "The selection bias reaches no weight.", _steering),
     route_check(
         5,
-        "Rows of NaN or -inf give distinct ids in range, and disturb no other row.",
+        "Rows of NaN or Inf, of either sign, give distinct ids in range, and disturb no other row.",
         _bad_rows,
         judge_valid,
         kind="exact",

@@ -10,12 +10,18 @@ from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
 from moe_ref.conformance.suite._data import dtype_of, normal
 from moe_ref.conformance.suite._data_route import (
-    RULES,
+    EVERY_RULE,
+    GROUPED,
+    LARGE_RULES,
+    ODD,
+    PLAIN,
     TOKENS,
     coarse,
     random_bias,
     route_case,
+    set_one,
     spread,
+    tokens_of,
     zero_bias,
 )
 from moe_ref.conformance.suite._route import masked
@@ -32,15 +38,21 @@ from moe_ref.spec import RouterSpec
 
 
 def _cotangent(rng, router: RouterSpec, dtype: str) -> dict[str, np.ndarray]:
-    return {"cotangent": normal(rng, (TOKENS, router.k), dtype)}
+    return {"cotangent": normal(rng, (tokens_of(router), router.k), dtype)}
+
+
+def _drawn(rng, label: str, dtype: str, scale: float = 1.0) -> dict[str, np.ndarray]:
+    """Random logits and a cotangent for the rule of that name."""
+    router = EVERY_RULE[label]
+    logits = normal(rng, (tokens_of(router), router.num_choices), dtype, scale)
+    return {"logits": logits} | _cotangent(rng, router, dtype)
 
 
 def rules(rng, dtype, budget):
     """Every rule, with a cotangent of the weights."""
-    for label, router in RULES.items():
-        logits = normal(rng, (TOKENS, router.num_choices), dtype, spread(router))
-        more = _cotangent(rng, router, dtype) | random_bias(rng, router, dtype)
-        yield route_case(label, router, logits, **more)
+    for label, router in EVERY_RULE.items():
+        arrays = _drawn(rng, label, dtype, spread(router)) | random_bias(rng, router, dtype)
+        yield route_case(label, router, once=label in LARGE_RULES, **arrays)
 
 
 def _judge_rules(case: Case, outputs: Outputs) -> Judgement:
@@ -67,9 +79,11 @@ def _masked(rng, dtype, budget):
 
 
 def _single(rng, dtype, budget):
-    router = RouterSpec(num_experts=8, k=1, score="sigmoid", renormalize="sum")
-    logits = normal(rng, (TOKENS, 8), dtype)
-    yield route_case("k=1, renormalised", router, logits, **_cotangent(rng, router, dtype))
+    for experts, tokens in ((8, TOKENS), (300, 301)):
+        router = RouterSpec(num_experts=experts, k=1, score="sigmoid", renormalize="sum")
+        logits, cotangent = normal(rng, (tokens, experts), dtype), normal(rng, (tokens, 1), dtype)
+        label = f"k=1 of {experts}, renormalised"
+        yield route_case(label, router, logits, cotangent=cotangent, once=experts > 8)
 
 
 def _judge_single(case: Case, outputs: Outputs) -> Judgement:
@@ -86,40 +100,66 @@ def _switched_off(rng, dtype, budget):
         "softmax over the chosen",
         "sqrt-softplus, bias",
         "sigmoid, top-2 of groups of 4, large eps",
+        *LARGE_RULES,
     ):
-        router = RULES[label]
-        logits = normal(rng, (TOKENS, router.num_choices), dtype)
-        off = rng.permuted(np.tile(np.arange(router.num_choices) % 8 < 3, (TOKENS, 1)), axis=1)
-        logits[off] = -np.inf
-        more = _cotangent(rng, router, dtype) | zero_bias(router, logits.dtype)
-        yield route_case(f"{label}, some logits -inf", router, logits, **more)
+        router = EVERY_RULE[label]
+        arrays = _drawn(rng, label, dtype) | zero_bias(router, dtype_of(dtype))
+        shape = arrays["logits"].shape
+        off = rng.permuted(np.tile(np.arange(shape[1]) % 8 < 3, (shape[0], 1)), axis=1)
+        # Fewer experts than a token has slots are left, the first and the last of them.
+        off[0], off[-1] = np.arange(shape[1]) > 0, np.arange(shape[1]) < shape[1] - 1
+        arrays["logits"][off] = -np.inf
+        label, once = f"{label}, some logits -inf", label in LARGE_RULES
+        yield route_case(label, router, once=once, **arrays)
 
 
 def _extreme(rng, dtype, budget):
     for label, scale, offset in (
         ("softmax, renormalised", 40, 0),
+        ("softmax, renormalised", 2, 600),
         ("softmax over the chosen", 40, 0),
+        ("softmax over the chosen", 2, -600),
         ("sigmoid, top-2 of groups of 4, large eps", 8, 0),
         ("sigmoid, bias, top-2 of groups", 1, -15),
         ("sigmoid, bias, top-2 of groups", 1, -46),
         ("sqrt-softplus, bias", 1, -15),
         ("sqrt-softplus, bias", 1, -60),
+        ("sqrt-softplus, bias", 8, 100),
+        (PLAIN, 40, 0),
+        (GROUPED, 1, -46),
+        (ODD, 40, 0),
     ):
-        router = RULES[label]
-        values = scale * normal(rng, (TOKENS, router.num_choices), "float64") + offset
+        router = EVERY_RULE[label]
+        shape = (tokens_of(router), router.num_choices)
+        values = scale * normal(rng, shape, "float64") + offset
         more = _cotangent(rng, router, dtype) | random_bias(rng, router, dtype)
-        logits = coarse(values, dtype)
-        yield route_case(f"{label}, {scale} * normal + {offset}", router, logits, **more)
+        once = label in LARGE_RULES
+        label = f"{label}, {scale} * normal + {offset}"
+        yield route_case(label, router, coarse(values, dtype), once=once, **more)
+    yield from _one_large(rng, dtype, budget)
+
+
+def _one_large(rng, dtype, budget):
+    """One sigmoid of each token is 1, and its slope 0."""
+    for label in ("sigmoid, top-2 of groups of 4, large eps", GROUPED):
+        for large in (100.0, np.inf):
+            router = EVERY_RULE[label]
+            arrays = _drawn(rng, label, dtype) | zero_bias(router, dtype_of(dtype))
+            set_one(rng, arrays["logits"], large)
+            once = label in LARGE_RULES
+            yield route_case(f"{label}, one logit of {large}", router, once=once, **arrays)
 
 
 def _contained(rng, dtype, budget):
-    for label in ("softmax, renormalised", "sigmoid, top-2 of groups of 4, large eps"):
-        router = RULES[label]
+    for label in ("softmax, renormalised", "sigmoid, top-2 of groups of 4, large eps", PLAIN):
+        router, once = EVERY_RULE[label], label in LARGE_RULES
         for name in ("logits", "cotangent"):
-            logits = normal(rng, (TOKENS, router.num_choices), dtype)
-            case = route_case(label, router, logits, **_cotangent(rng, router, dtype))
-            case.arrays[name][7] = np.nan
-            yield route_case(f"{label}, NaN in the {name} of token 7", router, **case.arrays)
+            for poison in (np.nan, np.inf):
+                arrays = _drawn(rng, label, dtype)
+                token = len(arrays["logits"]) - 33
+                arrays[name][token] = poison
+                said = f"{label}, {poison} in the {name} of token {token}"
+                yield route_case(said, router, once=once, **arrays)
 
 
 def _judge_contained(case: Case, outputs: Outputs) -> Judgement:
@@ -180,7 +220,7 @@ CHECKS = (
     ),
     route_check(
         20,
-        "A NaN in one token's logits or cotangent reaches no other token's gradient.",
+        "A NaN or Inf in one token's logits or cotangent reaches no other token's gradient.",
         _contained,
         _judge_contained,
         **_GRADIENT,

@@ -14,11 +14,14 @@ from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
 from moe_ref.conformance.suite._data import dtype_of, normal
 from moe_ref.conformance.suite._data_route import (
+    EVERY_RULE,
+    PLAIN,
     RULES,
     TOKENS,
     clear_logits,
     random_bias,
     route_case,
+    tokens_of,
 )
 from moe_ref.conformance.suite._route_judge import route_check, truth
 
@@ -94,7 +97,9 @@ def _one_more(case: Case) -> Mapping[str, Moved]:
     tokens, choices = logits.shape
     low = np.full((tokens, 1), -1e4).astype(logits.dtype)
     wider = dataclasses.replace(router, num_experts=router.num_experts + 1)
-    more = {"bias": np.append(case.arrays["bias"], low[0])} if case.has("bias") else {}
+    more: dict[str, Any] = (
+        {"bias": np.append(case.arrays["bias"], low[0])} if case.has("bias") else {}
+    )
     longer = route_case(case.label, wider, np.concatenate([logits, low], axis=1), **more)
     longer = dataclasses.replace(longer, numerics=case.numerics)
     return {"longer": Moved(longer, np.arange(tokens), np.arange(choices))}
@@ -173,9 +178,10 @@ def _clear_ungrouped(rng, dtype, budget):
 
 
 def _many_experts(rng, dtype, budget):
-    for label in ("softmax, ten choices", "softmax, p-norm"):
-        router = RULES[label]
-        yield route_case(label, router, normal(rng, (TOKENS, router.num_choices), dtype, 2.0))
+    for label in ("softmax, ten choices", "softmax, p-norm", PLAIN):
+        router = EVERY_RULE[label]
+        logits = normal(rng, (tokens_of(router), router.num_choices), dtype, 2.0)
+        yield route_case(label, router, logits, once=label == PLAIN)
 
 
 def _others(case: Case) -> Mapping[str, Moved]:
