@@ -143,7 +143,10 @@ class Implementation:
             return None
         case = own
         if self.multiple_of and operation.fit is not None:
-            case = operation.fit(case, dict(self.multiple_of))
+            rounded = operation.fit(case, dict(self.multiple_of))
+            if rounded is None:
+                return None
+            case = rounded
         for dimension, size in operation.sizes(case).items():
             unit, low = self.multiple_of.get(dimension, 1), self.minimum.get(dimension, 0)
             if size % unit or not low <= size <= self.maximum.get(dimension, size):

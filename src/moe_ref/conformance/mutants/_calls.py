@@ -1,9 +1,11 @@
 """Kernels of every operation that treat memory wrongly, and ones that declare how they treat it."""
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from moe_ref.conformance._implementation import Implementation
@@ -87,6 +89,44 @@ class _WritesIntoInputs(_Changed):
         found = call(*given, **named)
         arrays = (each for each in given if isinstance(each, np.ndarray))
         next(each for each in arrays if each.dtype.kind not in "iub")[...] = 0
+        return found
+
+
+class _Canonicalises(_Changed):
+    """Numbers of one kind, NaN with a sign, Inf, -0 or subnormal ones, are made others in place."""
+
+    def __init__(self, kernel: Any, *changed: str, kind: str):
+        super().__init__(kernel, *changed)
+        self._kind = kind
+
+    def change(self, call: Callable, given: tuple, named: dict[str, Any]) -> Any:
+        """A right result, and inputs that hold others of these numbers."""
+        found = call(*given, **named)
+        for array in given:
+            if isinstance(array, np.ndarray) and array.dtype.kind not in "iub":
+                hit = self._those(array.astype(np.float64), array.dtype)
+                array[hit] = np.nan if self._kind == "NaN" else 0
+        return found
+
+    def _those(self, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        if self._kind == "NaN":
+            return np.isnan(array) & np.signbit(array)
+        if self._kind == "Inf":
+            return np.isinf(array)
+        if self._kind == "-0":
+            return (array == 0) & np.signbit(array)
+        return (array != 0) & (np.abs(array) < float(ml_dtypes.finfo(dtype).tiny))
+
+
+class _OffsetsInPlace(_Changed):
+    """Group sizes of 64 bits serve as memory for offsets."""
+
+    def change(self, call: Callable, given: tuple, named: dict[str, Any]) -> Any:
+        """A right result, and sizes that are offsets."""
+        found = call(*given, **named)
+        for array in given:
+            if array.dtype == np.int64:
+                np.cumsum(array, out=array)
         return found
 
 
@@ -189,6 +229,29 @@ def _wrong(subject: Subject) -> tuple[Mutant, ...]:
     return tuple(made)
 
 
+def _grouped(op: str) -> tuple[Mutant, ...]:
+    """Kernels that write into special inputs only."""
+    subject = next(each for each in SUBJECTS if each.op == op)
+    kinds: dict[str, Callable[[str], _Changed]] = {
+        f"Canonicalises {kind}": functools.partial(_Canonicalises, _RIGHT[op], kind=kind)
+        for kind in ("NaN", "Inf", "-0", "subnormal")
+    }
+    if op == "grouped_matmul":
+        kinds["OffsetsInPlace"] = functools.partial(_OffsetsInPlace, _RIGHT[op])
+    made = []
+    for kind, make in kinds.items():
+        for number, call in ((1, "value"), (4, "vjp")):
+            kernel, name = make(call), f"{op}, {kind} of {call}"
+            made.append(
+                Mutant(
+                    implementation=numpy_implementation(name, op, kernel),
+                    fault=f"{kernel.__doc__} ({kind} of {call})",
+                    killers=(f"{subject.prefix}-{subject.first + number}",),
+                )
+            )
+    return tuple(made)
+
+
 def _of_plan(kernel: type[Plan], killer: str) -> Mutant:
     name = f"plan, {kernel.__name__.removeprefix('_')}"
     mine = numpy_implementation(name, "plan", kernel(), capacity=True)
@@ -203,6 +266,8 @@ def _contiguous(op: str) -> Implementation:
 
 # By operation.
 MUTANTS: dict[str, tuple[Mutant, ...]] = {subject.op: _wrong(subject) for subject in SUBJECTS}
+MUTANTS["grouped_matmul"] += _grouped("grouped_matmul")
+MUTANTS["grouped_matmul_mx"] += _grouped("grouped_matmul_mx")
 MUTANTS["plan"] += (
     _of_plan(_OnlyTheLastPlan, "PLN-50"),
     _of_plan(_OnePlanOneUse, "PLN-56"),

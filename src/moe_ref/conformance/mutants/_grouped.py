@@ -5,11 +5,14 @@ from moe_ref.conformance.mutants import (
     _calls,
     _grouped_correct,
     _grouped_gradients,
+    _grouped_numbers,
+    _grouped_passes,
     _grouped_poison,
     _grouped_precision,
     _grouped_rows,
     _grouped_tiles,
     _grouped_whole,
+    _grouped_workspace,
 )
 
 MUTANTS = (
@@ -19,6 +22,9 @@ MUTANTS = (
     *_grouped_poison.MUTANTS,
     *_grouped_precision.MUTANTS,
     *_grouped_gradients.MUTANTS,
+    *_grouped_passes.MUTANTS["grouped_matmul"],
+    *_grouped_numbers.MUTANTS["grouped_matmul"],
+    *_grouped_workspace.MUTANTS["grouped_matmul"],
     _alongside.MUTANTS["grouped_matmul"],
     *_calls.MUTANTS["grouped_matmul"],
 )

@@ -8,6 +8,9 @@ from moe_ref.conformance.mutants import (
     _grouped_mx_operands,
     _grouped_mx_sums,
     _grouped_mx_whole,
+    _grouped_numbers,
+    _grouped_passes,
+    _grouped_workspace,
 )
 
 MUTANTS = (
@@ -15,6 +18,9 @@ MUTANTS = (
     *_grouped_mx_operands.MUTANTS,
     *_grouped_mx_sums.MUTANTS,
     *_grouped_mx_whole.MUTANTS,
+    *_grouped_passes.MUTANTS["grouped_matmul_mx"],
+    *_grouped_numbers.MUTANTS["grouped_matmul_mx"],
+    *_grouped_workspace.MUTANTS["grouped_matmul_mx"],
     _alongside.MUTANTS["grouped_matmul_mx"],
     *_calls.MUTANTS["grouped_matmul_mx"],
 )

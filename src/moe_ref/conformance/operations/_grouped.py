@@ -21,8 +21,8 @@ def _sizes(case: Case) -> dict[str, int]:
     return {"rows": len(x), "experts": len(w), "k": w.shape[1], "n": w.shape[2]}
 
 
-def _fit(case: Case, multiple_of: dict[str, int]) -> Case:
-    """Round k, n and every group up, with more of the same data."""
+def _fit(case: Case, multiple_of: dict[str, int]) -> Case | None:
+    """Round k, n and every group up, with more of the same data; None: a size overflows."""
     arrays = dict(case.arrays)
     x, w, sizes = (arrays[name] for name in ("x", "w", "group_sizes"))
     k, n = (
@@ -31,6 +31,8 @@ def _fit(case: Case, multiple_of: dict[str, int]) -> Case:
     w = np.take(np.take(w, range(k), axis=1, mode="wrap"), range(n), axis=2, mode="wrap")
     counts, unit = sizes.astype(np.int64), multiple_of.get("rows", 1)
     larger = _up(counts, unit)
+    if larger.max(initial=0) > np.iinfo(sizes.dtype).max:
+        return None
     ends = np.cumsum(counts)
     rows = [
         ends[e] - counts[e] + i % counts[e] for e in range(len(counts)) for i in range(larger[e])

@@ -119,8 +119,9 @@ class _Torch(Library):
         if array.dtype.name == "bfloat16":
             given = self._dense(whole.view(np.int16)).view(self.torch.bfloat16)
         else:
-            wide = {"uint16": np.int32, "uint32": np.int64}.get(array.dtype.name, array.dtype)
-            given = self._dense(whole.astype(wide))
+            # Torch sums none of these.
+            wide = {"uint16": np.int32, "uint32": np.int64, "uint64": np.int64}
+            given = self._dense(whole.astype(wide.get(array.dtype.name, array.dtype)))
         return given if view is None else view(given)
 
     def _dense(self, array):

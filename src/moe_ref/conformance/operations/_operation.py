@@ -48,7 +48,8 @@ class Operation:
         smaller: inputs to try in place of a failing one.
         declared: the case as an `Implementation` declares to do it, where that is more than sizes
             and precision; None: it cannot do it.
-        fit: the case with its dimensions rounded up to what a kernel declares; None: it cannot be.
+        fit: the case with its dimensions rounded up to what a kernel declares, or None where its
+            types do not hold them; None: they cannot be rounded.
     """
 
     name: str
@@ -65,4 +66,4 @@ class Operation:
     sizes: Callable[[Case], dict[str, int]]
     smaller: Callable[[Case], Iterator[Case]]
     declared: Callable[[Case, Any], Case | None] | None = None
-    fit: Callable[[Case, dict[str, int]], Case] | None = None
+    fit: Callable[[Case, dict[str, int]], Case | None] | None = None

@@ -107,9 +107,9 @@ def _grouped(rng, dtype, budget) -> Iterator[Case]:
 
 def _grouped_special(rng, dtype, budget) -> Iterator[Case]:
     yield grouped.with_cotangent(rng, grouped.large_group(rng, dtype))
-    for poison, sizes in grouped.poisoned_tails(dtype):
-        case = grouped.based(rng, f"{poison} in the tail, sizes {list(sizes)}", dtype, sizes)
-        case.arrays["x"][~grouped.belongs(case)] = poison
+    yield from _odd(rng, [next(_grouped(rng, dtype, budget))])
+    yield grouped.with_cotangent(rng, grouped.wide_sizes(rng, dtype))
+    for case in grouped.poisoned_tail(rng, dtype, budget):
         yield grouped.with_cotangent(rng, case)
 
 
@@ -118,7 +118,8 @@ def _other_grouped(case: Case) -> Case:
 
 
 def _mx_special(rng, dtype, budget) -> Iterator[Case]:
-    yield from mx.large(rng, dtype, budget)
+    yield next(mx.large(rng, dtype, budget))
+    yield from _odd(rng, mx.plain(rng, dtype, budget))
     yield from mx.poisoned_tail(rng, dtype, budget)
 
 

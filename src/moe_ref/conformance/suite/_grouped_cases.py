@@ -4,6 +4,7 @@ Few shapes, used by many checks: a kernel that is compiled for each shape compil
 shape depends on the seed.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
 
@@ -23,7 +24,7 @@ EDGES = (1, 3, 31, 32, 33, 63, 64, 65, 127, 128, 129, 251)
 MIXED = (9, 0, 20, 4, 17, 1, 14)
 ROWS = sum(MIXED)
 EXPERTS = len(MIXED)
-POISONED_EXPERTS = ((np.nan, 0), (np.nan, 1), (np.inf, 3), (np.nan, EXPERTS - 1))
+POISONED_EXPERTS = ((np.nan, 0), (np.nan, 1), (np.inf, 3), (-np.inf, 2), (np.nan, EXPERTS - 1))
 # Groups large enough for a statistic of each expert, and some without rows.
 LARGE = (64, 0, 96, 64, 0, 96, 64, 0)
 
@@ -73,10 +74,10 @@ def based(rng: Rng, label: str, dtype: str, sizes=MIXED, **options) -> Case:
 
 
 def with_cotangent(rng: Rng, case: Case) -> Case:
-    """The case with a random cotangent."""
-    rows, (k, n) = len(case.arrays["x"]), case.arrays["w"].shape[1:]
-    draw = _positive if 1 in (k, n) else normal
-    return case.replace(cotangent=draw(rng, (rows, n), case.dtype))
+    """The case with a random cotangent, which is positive where weights are."""
+    shape = (len(case.arrays["x"]), case.arrays["w"].shape[2])
+    draw = normal if np.signbit(case.arrays["w"]).any() else _positive
+    return case.replace(cotangent=draw(rng, shape, case.dtype))
 
 
 def skewed(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
@@ -85,11 +86,29 @@ def skewed(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
         sizes = zipf_sizes(rng, experts=experts, rows=rows)
         yield grouped_case(rng, f"Zipf over {experts} experts", dtype, sizes, k=k, n=n)
     yield large_group(rng, dtype)
+    yield from long_sums(rng, dtype)
 
 
 def large_group(rng: Rng, dtype: str) -> Case:
     """More than 5 tiles of 128 rows, 4 of columns and 3 of results, each with a rest."""
     return grouped_case(rng, "a group of 700 rows", dtype, [5, 0, 700, 130], k=520, n=392)
+
+
+def long_sums(rng: Rng, dtype: str) -> Iterator[Case]:
+    """More than 1024 terms in each sum, of results, of dx and of dw, and as many columns.
+
+    All numbers are positive, so that a sum is heard in every precision of the accumulator.
+    """
+    for sizes, k, n in (((3, 0, 1056, 7), 1056, 16), ((5, 0, 11), 16, 1056)):
+        label = f"a group of {sizes[2]} rows, k={k}, n={n}"
+        case = grouped_case(rng, label, dtype, sizes, k=k, n=n, draw=_positive)
+        yield dataclasses.replace(case, once=True)
+
+
+def many(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
+    """More experts than eight bits count, most of them idle."""
+    sizes = rng.multinomial(100, [1 / 600] * 600).astype(np.int32)
+    yield grouped_case(rng, "600 experts", dtype, sizes, k=16, n=16)
 
 
 _SKEWED = ((len(LARGE), sum(LARGE), 64, 48), (len(EDGES), sum(EDGES), 72, 136))
@@ -120,6 +139,13 @@ def _positive(rng: Rng, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return rng.uniform(0.5, 1.5, shape).astype(dtype_of(dtype))
 
 
+def wide_sizes(rng: Rng, dtype: str) -> Case:
+    """Sizes of 64 bits."""
+    sizes = np.array([200, 100], np.int64)
+    case = grouped_case(rng, "int64 sizes", dtype, sizes, k=32, n=32)
+    return dataclasses.replace(case, once=True)
+
+
 def tiny(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
     """Fewer rows than any tile has."""
     yield grouped_case(rng, "1 row", dtype, [0, 0, 1, 0, 0, 0, 0])
@@ -132,6 +158,39 @@ def poisoned_tails(dtype: str) -> tuple[tuple[float, tuple[int, ...]], ...]:
     some, nearly_all = (3, 0, 2), (40, 24)
     nans = tuple((np.nan, sizes) for sizes in (some, (5,), (), nearly_all))
     return (*nans, (np.inf, nearly_all), (large, some))
+
+
+def poisoned_tail(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
+    """NaN, Inf or large numbers in rows of x that belong to no group: some, or many tiles."""
+    for poison, sizes in poisoned_tails(dtype):
+        case = based(rng, f"{poison} in the tail, sizes {list(sizes)}", dtype, sizes)
+        case.arrays["x"][~belongs(case)] = poison
+        yield case
+    sizes, label = [9, 0, 20, 4], "nan in a tail of 300 rows"
+    case = grouped_case(rng, label, dtype, sizes, tail=300, k=16, n=16)
+    case.arrays["x"][~belongs(case)] = np.nan
+    yield dataclasses.replace(case, once=True)
+
+
+def poisoned_expert(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
+    """NaN or Inf in one expert's weight: along a row, or in one place, where Inf has a sign."""
+    for poison, expert in POISONED_EXPERTS:
+        case = based(rng, f"{poison} in expert {expert}", dtype)
+        case.arrays["w"][expert, 1, :] = poison
+        yield case
+    for poison in (np.inf, -np.inf):
+        case = based(rng, f"{poison} in one place of expert 4", dtype)
+        case.arrays["w"][4, 1, 5] = poison
+        yield case
+
+
+def far_from_one(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
+    """One operand of another magnitude, and results with it."""
+    exponent = 8 if dtype == "float16" else 60
+    for name, power in itertools.product(("x", "w", "cotangent"), (exponent, -exponent)):
+        case = with_cotangent(rng, based(rng, f"{name} 2^{power} times as large", dtype))
+        case.arrays[name] *= np.asarray(2.0**power, case.arrays[name].dtype)
+        yield case
 
 
 def belongs(case: Case) -> np.ndarray:

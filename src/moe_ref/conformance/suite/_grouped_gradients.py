@@ -1,5 +1,6 @@
 """Checks of `grouped_matmul`: gradients, with random cotangents."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -8,19 +9,17 @@ import numpy as np
 
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Check
-from moe_ref.conformance._judge import all_of, equal, failed, within
+from moe_ref.conformance._judge import all_of, equal, failed, signs, within
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
 from moe_ref.conformance.suite import _grouped_cases as cases
 from moe_ref.conformance.suite._data import one_expert_sizes
 from moe_ref.conformance.suite._grouped_cases import (
-    POISONED_EXPERTS,
     ROWS,
     based,
     belongs,
     gradients_of,
     owners,
-    poisoned_tails,
     where_row,
     where_weight,
     with_cotangent,
@@ -31,13 +30,17 @@ NO_GRADIENT = Judgement(status="skipped", detail="no gradient is reported")
 
 def judge_dx(case: Case, outputs: Outputs) -> Judgement:
     """The gradient of x, rows that belong to a group, within the bound."""
-    truth = gradients_of(case).x
-    return within(outputs["grad.x"], truth, where=where_row(case), rows=belongs(case))
+    dx, truth = outputs["grad.x"], gradients_of(case).x
+    where, rows = where_row(case), belongs(case)
+    return all_of(
+        within(dx, truth, where=where, rows=rows), signs(dx, truth, where=where, rows=rows)
+    )
 
 
 def judge_dw(case: Case, outputs: Outputs) -> Judgement:
     """The gradient of w, within the bound."""
-    return within(outputs["grad.w"], gradients_of(case).w, where=where_weight)
+    dw, truth = outputs["grad.w"], gradients_of(case).w
+    return all_of(within(dw, truth, where=where_weight), signs(dw, truth, where=where_weight))
 
 
 def judge_empty(case: Case, outputs: Outputs) -> Judgement:
@@ -94,8 +97,13 @@ def _skewed(rng, dtype, budget) -> Iterator[Case]:
     yield from skewed if budget == "thorough" else itertools.islice(skewed, 1)
     if budget == "smoke":
         yield cases.large_group(rng, dtype)
+        yield from cases.long_sums(rng, dtype)
     yield based(rng, "all rows to expert 2", dtype, one_expert_sizes(experts=7, rows=ROWS, hot=2))
     yield based(rng, "idle experts, square weights", dtype, (0, 9, 0, 0, 17, 39, 0), k=48)
+    for sizes in ((0, 0, 19, 0, 27, 0, 19), (19, 0, 27, 0, 19, 0, 0)):
+        yield based(rng, f"sizes {list(sizes)}", dtype, sizes)
+    for case in cases.many(rng, dtype, budget):
+        yield dataclasses.replace(case, once=True)
 
 
 def _empty(rng, dtype, budget) -> Iterator[Case]:
@@ -109,18 +117,8 @@ def _empty(rng, dtype, budget) -> Iterator[Case]:
 
 
 def _poisoned_tail(rng, dtype, budget) -> Iterator[Case]:
-    for poison, sizes in poisoned_tails(dtype):
-        label = f"{poison} in the tail of x and cotangent, sizes {list(sizes)}"
-        case = with_cotangent(rng, based(rng, label, dtype, sizes))
-        case.arrays["x"][~belongs(case)] = poison
-        case.arrays["cotangent"][~belongs(case)] = poison
-        yield case
-
-
-def _poisoned_expert(rng, dtype, budget) -> Iterator[Case]:
-    for poison, expert in POISONED_EXPERTS:
-        case = with_cotangent(rng, based(rng, f"{poison} in expert {expert}", dtype))
-        case.arrays["w"][expert, 1, :] = poison
+    for case in (with_cotangent(rng, c) for c in cases.poisoned_tail(rng, dtype, budget)):
+        case.arrays["cotangent"][~belongs(case)] = case.arrays["x"][-1, 0]
         yield case
 
 
@@ -128,6 +126,10 @@ def _poisoned_row(rng, dtype, budget) -> Iterator[Case]:
     for name in ("x", "cotangent"):
         case = with_cotangent(rng, based(rng, f"NaN in row 12 of {name}", dtype))
         case.arrays[name][12] = np.nan
+        yield case
+    for name, poison in itertools.product(("x", "cotangent"), (np.inf, -np.inf)):
+        case = with_cotangent(rng, based(rng, f"{poison} in row 12 of {name}", dtype))
+        case.arrays[name][12, 3] = poison
         yield case
 
 
@@ -163,25 +165,23 @@ def _check(number: int, statement: str, draw, judge, formula: str, **fields: Any
     )
 
 
-_SKEWED, _EDGES, _TINY = map(_with_cotangents, (_skewed, cases.edges, cases.tiny))
+def _both(number: int, statement: str, draw, **fields: Any) -> tuple[Check, Check]:
+    """The same inputs for the gradient of x and for that of w."""
+    return (
+        _check(number, statement.format("x"), draw, judge_dx, _DX, **fields),
+        _check(number + 1, statement.format("w"), draw, judge_dw, _DW, **fields),
+    )
+
+
+_SKEWED = _with_cotangents(_skewed)
+_EXPERT = _with_cotangents(cases.poisoned_expert)
 
 CHECKS = (
-    _check(31, "The gradient of x is right under skew.", _SKEWED, judge_dx, _DX),
-    _check(32, "The gradient of w is right under skew.", _SKEWED, judge_dw, _DW),
-    _check(
+    *_both(31, "The gradient of {} is right under skew.", _SKEWED),
+    *_both(
         33,
-        "The gradient of x is right around tile edges.",
-        _EDGES,
-        judge_dx,
-        _DX,
-        may_refuse=True,
-    ),
-    _check(
-        34,
-        "The gradient of w is right around tile edges.",
-        _EDGES,
-        judge_dw,
-        _DW,
+        "The gradient of {} is right around tile edges.",
+        _with_cotangents(cases.edges),
         may_refuse=True,
     ),
     _check(
@@ -191,19 +191,10 @@ CHECKS = (
         judge_empty,
         _DW_EMPTY,
     ),
-    _check(
+    *_both(
         36,
-        "What rows past the last group hold, in x or in the cotangent, reaches no gradient of x.",
+        "What rows past the last group hold, in x or in the cotangent, reaches no gradient of {}.",
         _poisoned_tail,
-        judge_dx,
-        _DX,
-    ),
-    _check(
-        37,
-        "What rows past the last group hold, in x or in the cotangent, reaches no gradient of w.",
-        _poisoned_tail,
-        judge_dw,
-        _DW,
     ),
     _check(
         38,
@@ -215,14 +206,15 @@ CHECKS = (
     ),
     _check(
         39,
-        "A NaN in one row, or in its cotangent, reaches the weight gradient of its expert only.",
+        "A NaN or Inf in one row, or in its cotangent, reaches the weight gradient of its expert "
+        "only.",
         _poisoned_row,
         judge_dw,
         _DW,
     ),
     _check(
         40,
-        "A NaN in one row's cotangent reaches the gradient of that row only.",
+        "A NaN or Inf in one row's cotangent reaches the gradient of that row only.",
         _poisoned_row,
         judge_dx,
         _DX,
@@ -230,19 +222,18 @@ CHECKS = (
     _check(
         41,
         "A NaN or Inf in one expert's weight reaches the gradient of that expert's rows only.",
-        _poisoned_expert,
+        _EXPERT,
         judge_dx,
         _DX,
     ),
     _check(
         42,
         "A NaN or Inf in one expert's weight reaches no weight gradient.",
-        _poisoned_expert,
+        _EXPERT,
         judge_dw,
         _DW,
     ),
-    _check(57, "The gradient of x is right for 1 or 3 rows.", _TINY, judge_dx, _DX),
-    _check(58, "The gradient of w is right for 1 or 3 rows.", _TINY, judge_dw, _DW),
+    *_both(57, "The gradient of {} is right for 1 or 3 rows.", _with_cotangents(cases.tiny)),
     _check(
         59,
         "A small cotangent of one expert's rows keeps its relative accuracy in their gradient.",
@@ -272,5 +263,10 @@ CHECKS = (
         _plain,
         judge_dtypes,
         "dx: dtype of x; dw: dtype of w",
+    ),
+    *_both(
+        74,
+        "Numbers far from 1 are neither clipped nor taken for 0 in the gradient of {}.",
+        cases.far_from_one,
     ),
 )

@@ -109,9 +109,12 @@ def few_groups(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
     sizes = (0, 61, 0, 0, total - 61, 0, 0)
     yield wide_blocks(rng, operands(rng, f"sizes {list(sizes)}", dtype, sizes))
     # Kernels have other code for what tiles divide, and a square hides a transposition.
-    whole = operands(rng, "whole tiles alone", dtype, (128, 0, 64), tail=0, k=128, n=128)
+    whole = operands(rng, "whole tiles alone", dtype, (256, 0, 64), tail=0, k=128, n=128)
     yield wide_groups(rng, whole)
     yield operands(rng, "one expert and a tail", dtype, (41,), tail=3)
+    for sizes in ((0, 0, 61, 0, 42, 0, 33), (61, 0, 42, 0, 33, 0, 0)):
+        label = f"sizes {list(sizes)}, no tail"
+        yield wide_groups(rng, operands(rng, label, dtype, sizes, tail=0))
 
 
 def ragged(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
@@ -123,17 +126,21 @@ def ragged(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
 
 
 def large(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
-    """More than one tile of 128 rows, four of columns, three of results, each with a rest."""
-    case = operands(
-        rng, "a group of 130 rows, k=520, n=392", dtype, (0, 130, 6), tail=0, k=520, n=392
-    )
-    yield wide_groups(rng, case)
+    """Eight tiles of 128 terms of each sum, of rows and of columns, each with a rest.
+
+    All numbers are positive, so that long sums are heard in every accumulator.
+    """
+    for rows, k, n in ((1056, 1056, 40), (130, 40, 1056)):
+        label = f"a group of {rows} rows, k={k}, n={n}"
+        case = operands(rng, label, dtype, (0, rows, 6), tail=0, k=k, n=n)
+        found = {name: np.abs(case.arrays[name]) for name in ("x", "w", "cotangent")}
+        yield wide_groups(rng, case.replace(**found))
 
 
 def many_experts(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
-    """64 experts."""
-    sizes = rng.multinomial(ROWS - TAIL, [1 / 64] * 64)
-    case = operands(rng, "64 experts", dtype, sizes, k=32, n=32)
+    """More experts than eight bits count."""
+    sizes = rng.multinomial(ROWS - TAIL, [1 / 300] * 300)
+    case = operands(rng, "300 experts", dtype, sizes, k=32, n=32)
     yield wide_groups(rng, case)
 
 
@@ -202,13 +209,16 @@ def tiny_operand(rng: Rng, dtype: str, budget: Budget, *, name: str) -> Iterator
 
 
 def poisoned_tail(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
-    """NaN, Inf or large numbers in rows of no group."""
+    """NaN, Inf or large numbers in rows of no group: some, all of them, or many tiles."""
     large = 6e4 if dtype == "float16" else 1e30
-    for poison, sizes in ((np.nan, MIXED), (np.inf, MIXED), (large, MIXED), (np.nan, (3, 0, 2))):
-        sizes = (*sizes, *(0,) * (EXPERTS - len(sizes)))
-        tail = ROWS - int(sum(sizes))
+    some, none = (3, 0, 2, 0, 0, 0, 0), (0,) * EXPERTS
+    tails = [(poison, MIXED, TAIL) for poison in (np.nan, np.inf, large)]
+    tails += [(np.nan, some, ROWS - sum(some)), (np.nan, none, ROWS)]
+    drawn = [(poison, sizes, {"tail": tail}) for poison, sizes, tail in tails]
+    # As many rows as there are in whole tiles alone.
+    for poison, sizes, options in (*drawn, (np.nan, (20, 0, 9), {"tail": 291, "k": 128, "n": 128})):
         label = f"{poison} in the tail of x and cotangent, sizes {list(sizes)}"
-        case = operands(rng, label, dtype, sizes, tail=tail)
+        case = operands(rng, label, dtype, sizes, **options)
         for name in ("x", "cotangent"):
             case.arrays[name][~belongs(case)] = poison
         yield case
@@ -216,7 +226,8 @@ def poisoned_tail(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
 
 def poisoned_row(rng: Rng, dtype: str, budget: Budget, *, name: str) -> Iterator[Case]:
     """NaN or Inf in one row."""
-    places = ((np.nan, 0, 2), (np.inf, 12, K - 1 if name == "x" else N - 1), (np.nan, 81, 33))
+    last = K - 1 if name == "x" else N - 1
+    places = ((np.nan, 0, 2), (np.inf, 12, last), (np.nan, 81, 33), (-np.inf, 30, 40))
     for poison, row, column in places:
         case = operands(rng, f"{poison} in row {row} of {name}", dtype)
         case.arrays[name][row, column] = poison
@@ -225,7 +236,13 @@ def poisoned_row(rng: Rng, dtype: str, budget: Budget, *, name: str) -> Iterator
 
 def poisoned_expert(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
     """NaN or Inf in one expert's weight, with rows or without."""
-    for poison, expert in ((np.nan, 0), (np.nan, 1), (np.inf, 3), (np.nan, EXPERTS - 1)):
+    for poison, expert in (
+        (np.nan, 0),
+        (np.nan, 1),
+        (np.inf, 3),
+        (-np.inf, 2),
+        (np.nan, EXPERTS - 1),
+    ):
         case = operands(rng, f"{poison} in expert {expert}", dtype)
         case.arrays["w"][expert, 1, :] = poison
         yield case

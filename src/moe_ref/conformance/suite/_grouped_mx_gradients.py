@@ -105,7 +105,12 @@ CHECKS = (
         "of rows, columns, blocks and groups.",
         cases.wide,
     ),
-    *_both(35, "The gradient of {} is right where one expert owns all rows.", cases.few_groups),
+    *_both(
+        35,
+        "The gradient of {} is right where one expert owns all rows, and where most, the first or "
+        "the last own none.",
+        cases.few_groups,
+    ),
     *_both(
         37,
         "The gradient of {} is right where blocks do not divide k and n.",
@@ -113,8 +118,12 @@ CHECKS = (
         may_refuse=True,
     ),
     *_both(39, "The gradient of {} is right for blocks of zeros.", cases.zero_blocks),
-    *_both(41, "The gradient of {} is right for matrices of more than one tile.", cases.large),
-    *_both(43, "The gradient of {} is right for 64 experts.", cases.many_experts),
+    *_both(
+        41,
+        "The gradient of {} is right for matrices and sums of more than one tile.",
+        cases.large,
+    ),
+    *_both(43, "The gradient of {} is right for 300 experts.", cases.many_experts),
     *_both(
         45,
         "What rows past the last group hold, in x or in the cotangent, reaches no gradient of {}.",
@@ -139,6 +148,13 @@ CHECKS = (
         _poisoned["x"],
         judge_dw,
         _DW,
+    ),
+    _check(
+        85,
+        "A NaN or Inf in one row of x reaches no gradient of x.",
+        _poisoned["x"],
+        judge_dx,
+        _DX,
     ),
     _check(
         52,

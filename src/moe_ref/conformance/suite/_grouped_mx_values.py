@@ -87,7 +87,7 @@ CHECKS = (
     ),
     _check(4, "The scales of x follow the declared rule.", cases.steps_along),
     _check(5, "The scales of w follow the declared rule, along k.", _steps_of_w),
-    _check(6, "One expert may own all rows, and most may own none.", cases.few_groups),
+    _check(6, "One expert may own all rows, or most, or an end, none.", cases.few_groups),
     _check(
         7,
         "A last block of fewer than 32 values along k is as if zeros followed.",
@@ -97,8 +97,8 @@ CHECKS = (
     _check(8, "Blocks of zeros, of either sign, are zeros.", cases.zero_blocks),
     _check(9, "Blocks of x whose scale is byte 0, 2^-127, keep their values.", _tiny_x),
     _check(10, "Blocks of w whose scale is byte 0, 2^-127, keep their values.", _tiny_w),
-    _check(11, "Matrices of more than one tile are right.", cases.large),
-    _check(12, "64 experts are right.", cases.many_experts),
+    _check(11, "Matrices and sums of more than one tile are right.", cases.large),
+    _check(12, "300 experts are right.", cases.many_experts),
     _check(13, "A batch of one row is right.", cases.one_row),
     _check(14, "No rows give no rows.", cases.no_rows, may_refuse=True),
     _check(
