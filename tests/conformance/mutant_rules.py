@@ -66,8 +66,6 @@ def signatures(op, *, budget, seed, dtypes=("float32", "bfloat16")):
             for case in check.cases(np.random.default_rng(seed), dtype, budget):
                 if case.once and dtype != dtypes[0]:
                     continue
-                if case.once and dtype != dtypes[0]:
-                    continue
                 related = check.related(case).values() if check.related else ()
                 found |= {(check.method, _forms(each, check.method)) for each in (case, *related)}
     return found

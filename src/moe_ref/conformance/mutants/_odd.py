@@ -17,13 +17,17 @@ from moe_ref.conformance.suite._calls_cases import SUBJECTS
 Found = Callable[[np.ndarray], np.ndarray]
 
 
+def _negative_zero(array: np.ndarray) -> np.ndarray:
+    return (array == 0) & np.signbit(array)
+
+
 def _subnormal(array: np.ndarray) -> np.ndarray:
     return (array != 0) & (np.abs(array) < ml_dtypes.finfo(array.dtype).smallest_normal)
 
 
 _KINDS: dict[str, Found] = {
     "Inf": np.isinf,
-    "-0": lambda array: (array == 0) & np.signbit(array),
+    "-0": _negative_zero,
     "subnormal numbers": _subnormal,
 }
 

@@ -1,67 +1,16 @@
-"""The checks of `plan` notice what is wrong, and pass what is right."""
+"""What is asked of the checks of `plan` alone."""
 
 import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from conformance.mutant_rules import (
-    SEEDS,
-    alarms,
-    alarms_on_smaller_inputs,
-    judge,
-    passed,
-    plain_first,
-    signatures,
-    survived,
-)
+from conformance.mutant_rules import judge
 from moe_ref import conformance, oracle
-from moe_ref.conformance.mutants._plan import CORRECT, MUTANTS
+from moe_ref.conformance.mutants._plan import CORRECT
 from moe_ref.conformance.mutants._plan_kernel import Plan
 from moe_ref.conformance.suite._plan_cases import audible_weights, factors
-
-IDS = {"ids": lambda each: each.name.partition(", ")[2]}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("mutant", MUTANTS, **IDS)
-def test_mutants_are_killed(mutant):
-    assert survived(mutant) == {}
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("implementation", plain_first(CORRECT), **IDS)
-def test_correct_variants_pass(implementation, seed):
-    assert alarms(implementation, seed) == {}
-
-
-def test_laws_hold_on_smaller_inputs():
-    assert alarms_on_smaller_inputs(CORRECT[0]) == {}
-
-
-def test_every_check_passes_a_kernel_and_is_some_mutants_killer():
-    everything = {c.id for c in conformance.checks("plan")}
-    assert passed(CORRECT[0], CORRECT[-1]) == everything
-    assert set().union(*(mutant.killers for mutant in MUTANTS)) == everything
-
-
-def test_faults_are_written_once():
-    for attribute in ("fault", "name"):
-        said = [getattr(mutant, attribute) for mutant in MUTANTS]
-        assert len(set(said)) == len(said)
-    assert all(mutant.fault for mutant in MUTANTS)
-
-
-@pytest.mark.parametrize("budget", ["smoke", "thorough"])
-def test_shapes_do_not_depend_on_the_seed(budget):
-    first, second = (signatures("plan", budget=budget, seed=seed) for seed in (0, 1))
-    assert first == second
-
-
-def test_few_shapes_are_compiled():
-    assert len(signatures("plan", budget="smoke", seed=0)) <= 52
 
 
 def test_every_slot_is_louder_than_the_bound():
