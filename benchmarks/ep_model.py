@@ -1,4 +1,4 @@
-"""What an exchange should cost: bytes that a routing plans, and those that the links counted."""
+"""What an exchange should cost: routings, the bytes they plan, and those that the links counted."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +8,30 @@ from moe_ref.parallel import exchange_plan
 
 # NVML's counters of data sent over NVLink, in KiB: all links of a device.
 _SENT = 138
+
+
+def ids_of(routing: str, shape: Layer, tokens: int, ranks: int, seed: int = 0) -> np.ndarray:
+    """Distinct experts of each token.
+
+    Args:
+        routing: `uniform`; `zipf`: chances fall as the power 1.2 of an expert's place in a random
+            order; `groups`: in 4 of 8 groups of experts, as DeepSeek-V3 chooses them, uniform
+            inside; `one rank`: all of them of the first rank.
+        shape: of the layer.
+        tokens: of all ranks.
+        ranks: that share the experts.
+        seed: of the draw.
+    """
+    rng = np.random.default_rng(seed)
+    score = rng.gumbel(size=(tokens, shape.experts)).astype(np.float32)
+    if routing == "zipf":
+        score -= 1.2 * np.log(rng.permutation(shape.experts) + 1)
+    elif routing == "groups":
+        rank = rng.random((tokens, 8)).argsort(axis=1)
+        score -= 1e9 * np.repeat(rank >= 4, shape.experts // 8, axis=1)
+    elif routing == "one rank":
+        score[:, shape.experts // ranks :] = -1e9
+    return np.argpartition(-score, shape.k - 1, axis=1)[:, : shape.k].astype(np.int32)
 
 
 def planned(ids: np.ndarray, shape: Layer, ranks: int, dedup: bool) -> dict[str, float]:

@@ -10,6 +10,7 @@ from moe_ref.conformance._parametrize import message
 from moe_ref.conformance._shrink import shrink
 from moe_ref.conformance.mutants._grouped_kernel import Kernel
 from moe_ref.conformance.mutants._layer_kernel import Layer
+from moe_ref.conformance.mutants._losses_kernel import Losses
 
 
 def test_an_unknown_check_is_named():
@@ -123,3 +124,34 @@ def test_results_of_another_form_are_failures_and_no_refusals(op, only, function
     _, found = _statuses(op, function, only=[only], gradients=False)
     assert found[only][0] == "fail"
     assert said in found[only][1]
+
+
+@pytest.mark.parametrize("declared", [True, None])
+def test_what_the_first_call_gives_the_later_ones_must(declared):
+    kernel, calls = Kernel(), []
+
+    def vjp(x, w, group_sizes, cotangent):
+        calls.append((x.shape, w.shape))
+        found = dict(zip(("x", "w"), kernel.vjp(x, w, group_sizes, cotangent), strict=True))
+        return found if calls[-1] == calls[0] else {}
+
+    mine = conformance.Implementation(
+        name="first", op="grouped_matmul", function=kernel.value, vjp=vjp, arrays="numpy",
+        gradients=declared,
+    )  # fmt: skip
+    (result,) = conformance.run(mine, only=["GRP-77"], isolate=False, shrink_seconds=0).results
+    assert result.status == "fail"
+    assert "wider: grad.x is missing, which the first call gave" in result.detail
+
+
+def test_what_some_inputs_are_not_given_is_missed():
+    def losses(logits, experts, spec, mask=None):
+        found = Losses().value(logits, experts, spec, mask)
+        return found if len(logits) < 100 else {n: found[n] for n in ("balance", "z")}
+
+    mine = conformance.Implementation(
+        name="some", op="losses", function=losses, arrays="numpy", gradients=False
+    )
+    (result,) = conformance.run(mine, only=["LOS-06"], isolate=False, shrink_seconds=0).results
+    assert result.status == "fail"
+    assert "load is missing, which other inputs gave" in result.detail

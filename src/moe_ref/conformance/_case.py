@@ -12,7 +12,7 @@ _PRINTABLE = 160
 Manner = Literal["alone", "together", "reused", "watched", "transposed", "spaced"]
 # What a reader of a failing input has to know beside its numbers.
 _MANNERS: dict[str, str] = {
-    "together": "Call it on other arrays, of these shapes or smaller, before a result is read.",
+    "together": "Call it on other arrays, of these or other shapes, before a result is read.",
     "reused": "Call `unpermute` a second time, on other rows and weights.",
     "watched": "Look at the arrays after the call.",
     "transposed": "Give every matrix as the transposed view of its transpose.",

@@ -6,6 +6,7 @@ from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Check
 from moe_ref.conformance._form import malformed
 from moe_ref.conformance._worker import Outcome, Runner
+from moe_ref.conformance.operations import Outputs
 
 Source = Callable[[Check, Case], Outcome]
 
@@ -35,6 +36,14 @@ def gather(check: Check, case: Case, give: Callable[[str, Case], Outcome]) -> Ou
             return Outcome(broken=f"{name}: {wrong}")
         outputs |= {f"{name}.{k}": v for k, v in more.outputs.items()}
     return Outcome(outputs=outputs)
+
+
+def results_of(name: str, outputs: Outputs) -> Outputs:
+    """The results for the related input of this name, by their own names; "": for the case."""
+    if not name:
+        return {n: a for n, a in outputs.items() if "." not in n or n.startswith("grad.")}
+    prefix = f"{name}."
+    return {n.removeprefix(prefix): a for n, a in outputs.items() if n.startswith(prefix)}
 
 
 def calls(runner: Runner) -> Source:

@@ -73,16 +73,25 @@ def equal(actual: np.ndarray, expected: np.ndarray, *, where: Where) -> Judgemen
     return failed(f"{detail}; {int((~same).sum())} of {same.size} differ")
 
 
-def signs(
+def infinite_signs(
     actual: np.ndarray, truth: oracle.Value, *, where: Where, rows: np.ndarray | None = None
 ) -> Judgement:
     """Judge that Inf does not have the opposite sign of the Inf that is expected.
 
     It may be NaN, into which an Inf turns where operands are split into parts.
+
+    Args:
+        actual: what the kernel computed, of the shape of `truth`.
+        truth: what the oracle computed.
+        where: names an element for a reader.
+        rows: which rows of the first axis to look at; None: all.
+
+    Returns:
+        `fail` at the first opposite sign.
     """
     opposite = np.isinf(truth.value) & (actual == -truth.value)
     if rows is not None:
-        opposite = opposite & rows[:, None]
+        opposite = opposite & rows.reshape(-1, *(1,) * (opposite.ndim - 1))
     if not opposite.any():
         return Judgement(status="pass")
     place = tuple(int(i) for i in np.argwhere(opposite)[0])

@@ -48,7 +48,7 @@ class Result:
         detail: for a failure the worst element, for a skip the reason.
         proven: a failure beyond what any rounding can do.
         counterexample: Python for the smallest failing input found.
-        shrunk: that input is smaller than the one of `detail`; false: it is that one itself.
+        shrunk: that input is smaller or simpler than the one of `detail`; false: it is that one.
         saved: file that holds it, where it was asked for.
         decades: how many elements have an error over bound below 1e-8, 1e-7, ..., 1e8, in all
             cases; empty where equality was asked for.

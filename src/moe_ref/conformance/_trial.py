@@ -10,7 +10,7 @@ from moe_ref._counted import counted
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Check
 from moe_ref.conformance._form import malformed
-from moe_ref.conformance._gather import Source
+from moe_ref.conformance._gather import Source, results_of
 from moe_ref.conformance._implementation import Implementation
 from moe_ref.conformance._picture import coarsened, decades, load
 from moe_ref.conformance._result import Judgement, Result
@@ -93,7 +93,7 @@ class Trial:
                 continue
             judgement = self._judge(check, case, outcome)
             if judgement is None:
-                return {"status": "skipped", "detail": f"{check.wants[0]} is not reported"}
+                return _unreported(check, case, found)
             found.judgements.append(judgement)
             if judgement.status == "fail":
                 return self._failure(check, case, outcome, judgement)
@@ -108,7 +108,7 @@ class Trial:
         if outcome.outputs is None:
             reason = outcome.broken or f"declined: {outcome.refused}"
             return _about(case, Judgement(status="fail", detail=reason, proven=True))
-        own = {k: v for k, v in outcome.outputs.items() if not _related(check, case, k)}
+        own = results_of("", outcome.outputs)
         form = malformed(check.op, case, own)
         if form is not None:
             return _about(case, Judgement(status="fail", detail=form, proven=True))
@@ -118,6 +118,9 @@ class Trial:
             return _about(case, Judgement(status="fail", detail=said, proven=True))
         if any(name not in own for name in check.wants):
             return None
+        lost = _lost(check, case, outcome.outputs)
+        if lost is not None:
+            return _about(case, Judgement(status="fail", detail=lost, proven=True))
         judgement = check.judge(case, outcome.outputs)
         return judgement if judgement.status == "pass" else _about(case, judgement)
 
@@ -167,10 +170,24 @@ class Trial:
         return judgement is not None and judgement.status == "fail"
 
 
-def _related(check: Check, case: Case, name: str) -> bool:
-    if check.related is None:
-        return False
-    return name.partition(".")[0] in check.related(case)
+def _lost(check: Check, case: Case, outputs: Outputs) -> str | None:
+    """A result of the first call that a later one should have given, too."""
+    own = results_of("", outputs)
+    for name, other in (check.related(case) if check.related else {}).items():
+        theirs = results_of(name, outputs)
+        movable = {f"grad.{n}" for n in moving(OPERATIONS[check.op], other)}
+        for each in own:
+            if each not in theirs and (each in movable or not each.startswith("grad.")):
+                return f"{name}: {each} is missing, which the first call gave"
+    return None
+
+
+def _unreported(check: Check, case: Case, found: _Found) -> dict[str, Any]:
+    wanted = check.wants[0]
+    if not found.judgements:
+        return {"status": "skipped", "detail": f"{wanted} is not reported"}
+    reason = f"{case.label}, {case.dtype}: {wanted} is missing, which other inputs gave"
+    return {"status": "fail", "detail": reason, "proven": True}
 
 
 def _about(case: Case, judgement: Judgement) -> Judgement:

@@ -160,9 +160,10 @@ def _of_rows(of_experts: np.ndarray, group_sizes: Any, rows: int) -> np.ndarray:
 
 def _beyond_in_groups(a: Any, group_sizes: Any) -> np.ndarray:
     """The same along the rows of each group: [experts, columns]."""
-    ends = np.cumsum(np.asarray(group_sizes, np.int64))
-    result = np.zeros((len(ends), np.shape(a)[1]), bool)
-    for e, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True) if len(ends) else ()):
+    sizes = np.asarray(group_sizes, np.int64)
+    ends = np.cumsum(sizes)
+    result = np.zeros((len(sizes), np.shape(a)[1]), bool)
+    for e, (start, end) in enumerate(zip(ends - sizes, ends, strict=True)):
         result[e] = _beyond(a[start:end], 0)
     return result
 

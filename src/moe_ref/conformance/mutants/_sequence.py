@@ -1,4 +1,4 @@
-"""Kernels that keep memory between calls, of which a smaller call finds what a larger one left."""
+"""Kernels that keep memory between calls, which find there what another call left."""
 
 import numpy as np
 
@@ -129,9 +129,58 @@ class KeptSums(Exchange):
         return self.combine(sent, back, shape)
 
 
+class Mask:
+    """The mask of the last call that had one."""
+
+    def __init__(self):
+        self._held: np.ndarray | None = None
+
+    def kept(self, mask: np.ndarray | None, tokens: int) -> np.ndarray | None:
+        """It, where a call of as many tokens has none."""
+        self._held = self._held if mask is None else mask
+        fits = self._held is not None and len(self._held) == tokens
+        return self._held if fits else mask
+
+
+class KeptPadding(Router):
+    """A mask stays for the calls of as many tokens that have none."""
+
+    def __init__(self):
+        self._mask = Mask()
+
+    def value(self, logits, spec, bias=None, mask=None):
+        return super().value(logits, spec, bias, self._mask.kept(mask, len(logits)))
+
+
+class KeptPaddingOfGradients(Router):
+    """A mask stays for the gradients of as many tokens that have none."""
+
+    def __init__(self):
+        self._mask = Mask()
+
+    def vjp(self, logits, spec, cotangent, bias=None, mask=None):
+        return super().vjp(logits, spec, cotangent, bias, self._mask.kept(mask, len(logits)))
+
+
+class KeptReal(Losses):
+    """Tokens that were padding in a call are so in the calls of as many that have no mask."""
+
+    def __init__(self):
+        self._mask = Mask()
+
+    def value(self, logits, experts, spec, mask=None):
+        return super().value(logits, experts, spec, self._mask.kept(mask, len(logits)))
+
+    def vjp(self, logits, experts, spec, cotangent, mask=None):
+        return super().vjp(logits, experts, spec, cotangent, self._mask.kept(mask, len(logits)))
+
+
 _WRONG: tuple[tuple[str, type, tuple[str, ...]], ...] = (
     ("route", KeptLogits, ("RTE-37", "RTE-38")),
     ("route", KeptGradient, ("RTE-38",)),
+    ("route", KeptPadding, ("RTE-39",)),
+    ("route", KeptPaddingOfGradients, ("RTE-40",)),
+    ("losses", KeptReal, ("LOS-35", "LOS-36")),
     ("losses", KeptCounts, ("LOS-31", "LOS-32")),
     ("plan", KeptIds, ("PLN-58",)),
     ("plan", KeptWeightGradient, ("PLN-59",)),

@@ -48,7 +48,7 @@ RULES = {
     "softmax, ten choices": RouterSpec(num_experts=24, k=10, renormalize="sum", scale=1.5),
 }
 # Sizes of released models, DeepSeek-V3's and Qwen3-Next's; and odd ones, with about as many choices
-# choices as Nemotron 3 Super makes.
+# as Nemotron 3 Super makes.
 GROUPED, PLAIN, ODD = "eight of 256, four of eight groups", "ten of 512", "23 of 300, wide groups"
 LARGE_RULES = {
     GROUPED: dataclasses.replace(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from moe_ref import oracle
+from moe_ref._counted import counted
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Budget
 from moe_ref.conformance.suite._data import dtype_of, normal, zipf_sizes
@@ -124,7 +125,9 @@ def edges(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
     yield grouped_case(rng, "whole tiles alone", dtype, [128, 0, 64, 192], k=128, n=128)
     if budget == "thorough":
         for rows in EDGES:
-            yield grouped_case(rng, f"{rows} rows before 7", dtype, [rows, 7], k=32, n=16)
+            yield grouped_case(
+                rng, f"{counted(rows, 'row')} before 7", dtype, [rows, 7], k=32, n=16
+            )
     for k, n in _PAIRS if budget == "smoke" else itertools.product(EDGES, EDGES):
         # A result with a single column, or a gradient, may be 0 by chance unless all are positive.
         draw = _positive if 1 in (k, n) else None

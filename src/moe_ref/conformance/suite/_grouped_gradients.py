@@ -9,7 +9,7 @@ import numpy as np
 
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Check
-from moe_ref.conformance._judge import all_of, equal, failed, signs, within
+from moe_ref.conformance._judge import all_of, equal, failed
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
 from moe_ref.conformance.suite import _grouped_cases as cases
@@ -24,23 +24,20 @@ from moe_ref.conformance.suite._grouped_cases import (
     where_weight,
     with_cotangent,
 )
+from moe_ref.conformance.suite._grouped_values import judge_signed
 
 NO_GRADIENT = Judgement(status="skipped", detail="no gradient is reported")
 
 
 def judge_dx(case: Case, outputs: Outputs) -> Judgement:
     """The gradient of x, rows that belong to a group, within the bound."""
-    dx, truth = outputs["grad.x"], gradients_of(case).x
-    where, rows = where_row(case), belongs(case)
-    return all_of(
-        within(dx, truth, where=where, rows=rows), signs(dx, truth, where=where, rows=rows)
-    )
+    truth = gradients_of(case).x
+    return judge_signed(outputs["grad.x"], truth, where=where_row(case), rows=belongs(case))
 
 
 def judge_dw(case: Case, outputs: Outputs) -> Judgement:
     """The gradient of w, within the bound."""
-    dw, truth = outputs["grad.w"], gradients_of(case).w
-    return all_of(within(dw, truth, where=where_weight), signs(dw, truth, where=where_weight))
+    return judge_signed(outputs["grad.w"], gradients_of(case).w, where=where_weight)
 
 
 def judge_empty(case: Case, outputs: Outputs) -> Judgement:

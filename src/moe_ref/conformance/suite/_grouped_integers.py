@@ -90,11 +90,12 @@ def _check(
 
 
 _ROWS = "y[r] = x[r] @ w[e(r)], r < sum(group_sizes)"
-_ANY: dict[str, Any] = {
+_GRADIENTS: dict[str, Any] = {
     "statement": "Gradients are right for group sizes of any integer type.",
+    "sizes": _BYTES | _SHORT_GROUPS | _WIDE,
+    "formula": "dx[r] = dy[r] @ w[e(r)]^T, dw[e] = x_e^T @ dy_e",
     "method": "vjp",
 }
-_ANY |= {"sizes": _BYTES | _SHORT_GROUPS | _WIDE, "formula": "e(r) counts in no narrow type"}
 
 CHECKS = (
     _check(
@@ -112,7 +113,7 @@ CHECKS = (
         _WIDE,
         formula=_ROWS,
     ),
-    _check("GRP-72", "grouped_matmul", **_ANY),
+    _check("GRP-72", "grouped_matmul", **_GRADIENTS),
     _check(
         "MXG-83",
         "grouped_matmul_mx",
@@ -120,5 +121,5 @@ CHECKS = (
         _BYTES | _SHORT | _WIDE,
         formula=_ROWS,
     ),
-    _check("MXG-84", "grouped_matmul_mx", **_ANY),
+    _check("MXG-84", "grouped_matmul_mx", **_GRADIENTS),
 )

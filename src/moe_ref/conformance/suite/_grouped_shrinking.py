@@ -12,17 +12,15 @@ import numpy as np
 
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Check
-from moe_ref.conformance._judge import all_of
-from moe_ref.conformance._result import Judgement
-from moe_ref.conformance.operations import Method, Outputs
-from moe_ref.conformance.suite._calls_cases import SUBJECTS, Judge
+from moe_ref.conformance.operations import Method
+from moe_ref.conformance.suite._calls_cases import SUBJECTS
 from moe_ref.conformance.suite._grouped_laws import groups
 from moe_ref.conformance.suite._grouped_mx_cases import operands, values_of
 from moe_ref.conformance.suite._grouped_mx_values import known_dtypes
+from moe_ref.conformance.suite._related import each_of
 
 # As many rows as most inputs of MX operands have, of groups that end nowhere near a tile's edge.
 _SIZES = (13, 0, 40, 33, 1, 32, 17)
-_NAMES = ("wider", "narrower", "more_rows", "fewer_rows")
 _SUBJECTS = {subject.op: subject for subject in SUBJECTS}
 
 
@@ -37,7 +35,7 @@ def _calls(case: Case) -> dict[str, Case]:
     wider = case.replace(**(_more_n(case) if case.has("cotangent") else _more_k(case)))
     more_rows = case.replace(**_more_rows(case))
     more_rows = more_rows.replace(**_more_experts(more_rows))
-    return dict(zip(_NAMES, (wider, case, more_rows, case), strict=True))
+    return {"wider": wider, "narrower": case, "more_rows": more_rows, "fewer_rows": case}
 
 
 def _more_k(case: Case) -> dict[str, np.ndarray]:
@@ -65,22 +63,6 @@ def _mirrored(array: np.ndarray, axis: int) -> np.ndarray:
     return np.concatenate([array, np.flip(array, axis)], axis)
 
 
-def _each(judge: Judge) -> Judge:
-    def judged(case: Case, outputs: Outputs) -> Judgement:
-        judgements = []
-        for name, one in {"": case, **_calls(case)}.items():
-            prefix = f"{name}." if name else ""
-            own = {
-                key.removeprefix(prefix): array
-                for key, array in outputs.items()
-                if (key.startswith(prefix) if name else key.partition(".")[0] not in _NAMES)
-            }
-            judgements.append(judge(one, own))
-        return all_of(*judgements)
-
-    return judged
-
-
 def _check(id: str, op: str, method: Method) -> Check:
     subject, gradient = _SUBJECTS[op], method == "vjp"
     draw: Any = _drawn if gradient else values_of(_drawn)
@@ -93,7 +75,7 @@ def _check(id: str, op: str, method: Method) -> Check:
         kind="gradient" if gradient else "rounding",
         method=method,
         cases=known_dtypes(draw) if op == "grouped_matmul_mx" else draw,
-        judge=_each(subject.judge_gradients if gradient else subject.judge),
+        judge=each_of(subject.judge_gradients if gradient else subject.judge, _calls),
         related=_calls,
         may_refuse=True,
     )

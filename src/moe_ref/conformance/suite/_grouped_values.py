@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from moe_ref import oracle
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Check
-from moe_ref.conformance._judge import all_of, equal, failed, signs, within
+from moe_ref.conformance._judge import all_of, equal, failed, infinite_signs, within
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
 from moe_ref.conformance.suite._data import integers, one_expert_sizes
@@ -34,8 +35,12 @@ _FORMULA = "y[r] = x[r] @ w[e(r)], r < sum(group_sizes); |y - oracle| <= bound"
 
 def judge_rows(case: Case, outputs: Outputs) -> Judgement:
     """The rows that belong to a group, against the oracle."""
-    truth, options = truth_of(case), {"where": where_row(case), "rows": belongs(case)}
-    return all_of(within(outputs["y"], truth, **options), signs(outputs["y"], truth, **options))
+    return judge_signed(outputs["y"], truth_of(case), where=where_row(case), rows=belongs(case))
+
+
+def judge_signed(actual: np.ndarray, truth: oracle.Value, **options: Any) -> Judgement:
+    """Within the bound, and an Inf that is asked for has its sign."""
+    return all_of(within(actual, truth, **options), infinite_signs(actual, truth, **options))
 
 
 def judge_form(case: Case, outputs: Outputs) -> Judgement:

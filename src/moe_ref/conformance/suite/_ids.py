@@ -14,9 +14,10 @@ from moe_ref.conformance.suite import _plan_cases as plans
 from moe_ref.conformance.suite._calls_cases import SUBJECTS
 from moe_ref.conformance.suite._data import dtype_of, normal
 from moe_ref.conformance.suite._data_route import TOKENS, route_case
+from moe_ref.conformance.suite._related import of_method
 from moe_ref.spec import RouterSpec
 
-# Experts, by the dtype of the ids: a few times an id of int8 or int16 is none of it any more.
+# Experts, by the dtype of the ids: it holds every id, but not its product with a stride.
 _EXPERTS = {"int8": 120, "int16": 300, "int64": 300}
 
 
@@ -40,21 +41,16 @@ def _exchange(rng: np.random.Generator, dtype: str, experts: int) -> Case:
 
 def _checks(op: str, number: int, drawn: Any) -> Iterator[Check]:
     (subject,) = (each for each in SUBJECTS if each.op == op)
+
+    def cases(rng: np.random.Generator, dtype: str, budget: Budget) -> Iterator[Case]:
+        for kind, experts in _EXPERTS.items():
+            case = drawn(rng, dtype, experts)
+            case = case.replace(experts=case.arrays["experts"].astype(kind))
+            label = f"ids of {kind}, {experts} experts"
+            yield dataclasses.replace(case, label=label, once=True)
+
     methods: tuple[Method, ...] = ("value", "vjp")
     for offset, method in enumerate(methods):
-
-        def cases(
-            rng: np.random.Generator, dtype: str, budget: Budget, method: Method = method
-        ) -> Iterator[Case]:
-            for kind, experts in _EXPERTS.items():
-                case = drawn(rng, dtype, experts)
-                arrays = {
-                    n: a for n, a in case.arrays.items() if method == "vjp" or n != "cotangent"
-                }
-                arrays["experts"] = arrays["experts"].astype(kind)
-                label = f"ids of {kind}, {experts} experts"
-                yield dataclasses.replace(case, label=label, arrays=arrays, once=True)
-
         what = "Results" if method == "value" else "Gradients"
         yield Check(
             id=f"{subject.prefix}-{number + offset}",
@@ -63,7 +59,7 @@ def _checks(op: str, number: int, drawn: Any) -> Iterator[Check]:
             formula="f(int8 ids), f(int16 ids), f(int64 ids)",
             kind="rounding" if method == "value" else "gradient",
             method=method,
-            cases=cases,
+            cases=of_method(method, cases),
             judge=subject.judge if method == "value" else subject.judge_gradients,
             may_refuse=True,
         )

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from moe_ref._counted import counted
 from moe_ref.conformance.suite._data import dtype_of, normal
 from moe_ref.conformance.suite._data_route import TOKENS, coarse, route_case
 from moe_ref.conformance.suite._losses_judge import (
@@ -172,9 +173,10 @@ def _large(rng, dtype, budget):
 
 def _sizes(rng, dtype, budget):
     for experts, k, tokens in ((1, 1, 5), (4, 4, 5), (300, 11, 5), (8, 2, 1)):
+        label = f"{counted(experts, 'expert')}, k={k}, {counted(tokens, 'token')}"
         router = RouterSpec(num_experts=experts, k=k)
         ids, logits = chosen(rng, tokens, router), normal(rng, (tokens, experts), dtype)
-        yield route_case(f"{experts} experts, k={k}, {tokens} tokens", router, logits, experts=ids)
+        yield route_case(label, router, logits, experts=ids)
 
 
 def _no_tokens(rng, dtype, budget):

@@ -43,16 +43,6 @@ def in_other_axes(*inputs: Inputs) -> Callable[..., Any]:
     return drawn
 
 
-def chained(*inputs: Inputs) -> Callable[..., Any]:
-    """Inputs, and then others."""
-
-    def drawn(rng, dtype, budget) -> Iterator[Case]:
-        for some in inputs:
-            yield from some(rng, dtype, budget)
-
-    return drawn
-
-
 def _filled(label: str, blocks: np.ndarray, shapes: Iterable[tuple[int, ...]]) -> Iterator[Case]:
     for shape in shapes:
         x = np.resize(blocks, shape)

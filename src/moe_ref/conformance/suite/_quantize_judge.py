@@ -101,12 +101,6 @@ def judge_readings(case: Case, outputs: Outputs) -> Judgement:
     return judge_values(case, outputs) if given else Judgement(status="pass")
 
 
-def results_of(name: str, outputs: Outputs) -> Outputs:
-    """The results for the related input of this name, by their own names."""
-    prefix = f"{name}."
-    return {n.removeprefix(prefix): a for n, a in outputs.items() if n.startswith(prefix)}
-
-
 def all_zero(case: Case) -> np.ndarray:
     """Which blocks are zero, of the shape of the scales."""
     x, axis = case.arrays["x"], block_axis(case)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from moe_ref.conformance._case import Case
+from moe_ref.conformance._gather import results_of
 from moe_ref.conformance._judge import all_of
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
@@ -17,7 +18,6 @@ from moe_ref.conformance.suite._quantize_judge import (
     judge_kept,
     judge_readings,
     negated,
-    results_of,
     same,
     truth,
 )

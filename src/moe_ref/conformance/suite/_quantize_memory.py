@@ -1,25 +1,21 @@
 """Checks of `quantize`: what a call does to memory, and memory to a call."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
-from moe_ref.conformance._case import Case, Manner
-from moe_ref.conformance._judge import all_of
-from moe_ref.conformance._result import Judgement
-from moe_ref.conformance.operations import Outputs
+from moe_ref.conformance._case import Case
 from moe_ref.conformance.suite import _quantize_cases as cases
 from moe_ref.conformance.suite._quantize_data import BLOCK, by_row
 from moe_ref.conformance.suite._quantize_elsewhere import (
-    chained,
     in_matrices,
     in_other_axes,
     short_blocks,
 )
-from moe_ref.conformance.suite._quantize_judge import judge_bytes, results_of
+from moe_ref.conformance.suite._quantize_judge import judge_bytes
 from moe_ref.conformance.suite._quantize_values import check
+from moe_ref.conformance.suite._related import chained, each_of, in_manners, unchanged
 
 # Of a call and of the one after it: fewer rows, fewer columns, both, and short last blocks.
 _FEWER = (
@@ -30,17 +26,6 @@ _FEWER = (
     ((5, 100), (5, 33)),
     ((5, 31), (5, 1)),
 )
-
-
-def _in_manners(inputs: Callable[..., Iterable[Case]], *manners: Manner) -> Callable[..., Any]:
-    """The same inputs, each called in every one of some manners."""
-
-    def changed(rng, dtype, budget) -> Iterator[Case]:
-        for case in inputs(rng, dtype, budget):
-            for manner in manners:
-                yield dataclasses.replace(case, manner=manner, label=f"{case.label}, {manner}")
-
-    return changed
 
 
 def _turned(case: Case) -> dict[str, Case]:
@@ -71,19 +56,6 @@ def _anywhere(rng, dtype, budget) -> Iterator[Case]:
         yield cases.block_case(str(list(shape)), by_row(rng, shape, dtype))
 
 
-def _judge_both(related: Callable[[Case], dict[str, Case]]) -> Callable[..., Judgement]:
-    def judge(case: Case, outputs: Outputs) -> Judgement:
-        later = judge_bytes(related(case)["later"], results_of("later", outputs))
-        return all_of(judge_bytes(case, outputs), later)
-
-    return judge
-
-
-def _unchanged(case: Case, outputs: Outputs) -> Judgement:
-    """That an input changed is found out beside the kernel, and is a failed call."""
-    return Judgement(status="pass")
-
-
 # What a kernel may be tempted to clean up, or to fill up, where it lies.
 _TEMPTING = chained(
     cases.nans,
@@ -102,23 +74,23 @@ CHECKS = (
     check(
         50,
         "Codes and scales stay what they are when another call follows.",
-        _in_manners(cases.wide, "together"),
-        _judge_both(_turned),
+        in_manners(cases.wide, "together"),
+        each_of(judge_bytes, _turned),
         related=_turned,
         formula="q(a), q(b), then both are read",
     ),
     check(
         51,
         "The input holds the same bits after the call.",
-        _in_manners(_TEMPTING, "watched"),
-        _unchanged,
+        in_manners(_TEMPTING, "watched"),
+        unchanged,
         may_refuse=True,
         formula="bits of x, before and after",
     ),
     check(
         52,
         "Bytes are right where the input is a transposed view or has gaps.",
-        _in_manners(_anywhere, "transposed", "spaced"),
+        in_manners(_anywhere, "transposed", "spaced"),
         needs="any_layout",
         may_refuse=True,
         formula="q(a), a with other strides",
@@ -126,8 +98,8 @@ CHECKS = (
     check(
         53,
         "Bytes do not depend on a call before, of more rows or columns.",
-        _in_manners(_shrinking, "together"),
-        _judge_both(_smaller),
+        in_manners(_shrinking, "together"),
+        each_of(judge_bytes, _smaller),
         related=_smaller,
         may_refuse=True,
         formula="q(a), q(b), b with fewer rows or columns",

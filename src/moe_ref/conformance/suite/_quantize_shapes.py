@@ -8,12 +8,12 @@ from moe_ref.conformance.suite._data import dtype_of
 from moe_ref.conformance.suite._quantize_cases import block_case
 from moe_ref.conformance.suite._quantize_data import BLOCK, SHAPE, by_row, spread
 from moe_ref.conformance.suite._quantize_elsewhere import (
-    chained,
     in_matrices,
     in_other_axes,
     short_blocks,
 )
 from moe_ref.conformance.suite._quantize_values import check
+from moe_ref.conformance.suite._related import chained
 
 _FINITE = (
     cases.wide,

@@ -5,7 +5,6 @@ from typing import Any
 from moe_ref.conformance._check import Check
 from moe_ref.conformance.suite import _quantize_cases as case
 from moe_ref.conformance.suite._quantize_elsewhere import (
-    chained,
     in_matrices,
     in_other_axes,
     short_zeros,
@@ -16,6 +15,7 @@ from moe_ref.conformance.suite._quantize_judge import (
     judge_values,
     judge_zeros,
 )
+from moe_ref.conformance.suite._related import chained
 
 FORMULA = "(codes, scales) = oracle, to the bit"
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from moe_ref._counted import counted
 from moe_ref.conformance.suite._data import dtype_of, integers, normal
 from moe_ref.conformance.suite._data_route import (
     EVERY_RULE,
@@ -222,9 +223,10 @@ def _small_scores(rng, dtype, budget):
 
 def _sizes(rng, dtype, budget):
     for experts, k, tokens in ((1, 1, 5), (4, 4, 5), (300, 8, 5), (8, 2, 1)):
+        label = f"{counted(experts, 'expert')}, k={k}, {counted(tokens, 'token')}"
         router = RouterSpec(num_experts=experts, k=k, renormalize="sum")
         logits = normal(rng, (tokens, experts), dtype)
-        yield route_case(f"{experts} experts, k={k}, {tokens} tokens", router, logits)
+        yield route_case(label, router, logits)
     empty = normal(rng, (0, 4), dtype)
     yield route_case("no tokens", RouterSpec(num_experts=4, k=2), empty)
 

@@ -1,16 +1,13 @@
-"""Checks of every operation with tokens: what a larger call before leaves in a kernel's memory."""
+"""Checks of routers, losses, plans and exchanges: what a larger call leaves in memory."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Budget, Check
-from moe_ref.conformance._judge import all_of
-from moe_ref.conformance._result import Judgement
-from moe_ref.conformance.operations import Method, Outputs
+from moe_ref.conformance.operations import Method
 from moe_ref.conformance.suite import _dispatch_combine_cases as exchanges
 from moe_ref.conformance.suite import _losses as losses
 from moe_ref.conformance.suite import _plan_cases as plans
@@ -24,10 +21,10 @@ from moe_ref.conformance.suite._data_route import (
     TOKENS,
     route_case,
 )
+from moe_ref.conformance.suite._related import Related, each_of, of_method, without
 from moe_ref.spec import RouterSpec
 
 _FEW = 5  # tokens
-Smaller = Callable[[Case], Mapping[str, Case]]
 
 
 def _routes(rng: np.random.Generator, dtype: str) -> Iterator[Case]:
@@ -35,8 +32,16 @@ def _routes(rng: np.random.Generator, dtype: str) -> Iterator[Case]:
     logits = normal(rng, (LARGE_TOKENS, router.num_choices), dtype, 2.0)
     cotangent = normal(rng, (LARGE_TOKENS, router.k), dtype)
     yield route_case(PLAIN, router, logits, cotangent=cotangent)
-    mask = rng.random(LARGE_TOKENS) < 0.5
-    yield route_case(f"{PLAIN}, with padding", router, logits, cotangent=cotangent, mask=mask)
+
+
+def _padded_routes(rng: np.random.Generator, dtype: str) -> Iterator[Case]:
+    (case,) = _routes(rng, dtype)
+    padded = case.replace(mask=rng.random(LARGE_TOKENS) < 0.5)
+    yield dataclasses.replace(padded, label=f"{PLAIN}, with padding")
+
+
+def _unpadded(case: Case) -> Mapping[str, Case]:
+    return {"unpadded": without(case, "mask"), "again": case}
 
 
 def _smaller_routes(case: Case) -> Mapping[str, Case]:
@@ -45,10 +50,8 @@ def _smaller_routes(case: Case) -> Mapping[str, Case]:
         arrays = {n: case.arrays[n][-tokens:, :size] for n, size in sizes.items() if case.has(n)}
         return _declared(case, route_case(name, router, **arrays))
 
-    if case.has("mask"):
-        return {"unmasked": _without(case, "mask")}
     return {
-        "fewer_tokens": smaller("fewer tokens", 3, case.spec.router),
+        "fewer_tokens": smaller("fewer tokens", _FEW, case.spec.router),
         "fewer_experts": smaller("fewer experts", TOKENS, RULES["softmax, ten choices"]),
         "fewer_choices": smaller("fewer choices", TOKENS, RULES["softmax"]),
         "again": case,
@@ -58,6 +61,10 @@ def _smaller_routes(case: Case) -> Mapping[str, Case]:
 def _losses(rng: np.random.Generator, dtype: str) -> Iterator[Case]:
     cotangent = np.array([1, -0.75]).astype(dtype_of(dtype))
     yield losses.large(rng, dtype, cotangent=cotangent)
+
+
+def _padded_losses(rng: np.random.Generator, dtype: str) -> Iterator[Case]:
+    cotangent = np.array([1, -0.75]).astype(dtype_of(dtype))
     mask = rng.random(losses.LARGE_TOKENS) < 0.5
     yield losses.large(rng, dtype, cotangent=cotangent, mask=mask)
 
@@ -70,8 +77,6 @@ def _smaller_losses(case: Case) -> Mapping[str, Case]:
         same = {n: arrays[n] for n in ("cotangent",) if case.has(n)}
         return _declared(case, route_case(name, router, logits, experts=ids, **same))
 
-    if case.has("mask"):
-        return {"unmasked": _without(case, "mask")}
     return {
         "fewer_tokens": smaller("fewer tokens", _FEW, case.spec.router),
         "fewer_experts": smaller("fewer experts", TOKENS, losses.RULES["softmax"]),
@@ -122,57 +127,52 @@ def _smaller_exchanges(case: Case) -> Mapping[str, Case]:
     }
 
 
-def _without(case: Case, name: str) -> Case:
-    return dataclasses.replace(case, arrays={n: a for n, a in case.arrays.items() if n != name})
-
-
 def _declared(case: Case, other: Case) -> Case:
     return dataclasses.replace(other, numerics=case.numerics)
 
 
-def _checks(op: str, number: int, cases: Any, smaller: Smaller) -> Iterator[Check]:
+def _checks(
+    op: str,
+    number: int,
+    cases: Callable[[np.random.Generator, str], Iterator[Case]],
+    smaller: Related,
+    *,
+    padded: bool = False,
+) -> Iterator[Check]:
     (subject,) = (each for each in SUBJECTS if each.op == op)
 
-    def drawn(rng: np.random.Generator, dtype: str, budget: Budget) -> Iterator[Case]:
+    def once(rng: np.random.Generator, dtype: str, budget: Budget) -> Iterator[Case]:
         for case in cases(rng, dtype):
             yield dataclasses.replace(case, once=True)
 
-    def drawn_alone(rng: np.random.Generator, dtype: str, budget: Budget) -> Iterator[Case]:
-        for case in drawn(rng, dtype, budget):
-            yield _without(case, "cotangent")
-
     methods: tuple[Method, ...] = ("value", "vjp")
     for offset, method in enumerate(methods):
-        what, judge_one = "Gradients", subject.judge_gradients
+        what, judge = "Gradients", subject.judge_gradients
         if method == "value":
-            what, judge_one = "Results", subject.judge
-
-        def judge(case: Case, outputs: Outputs, judge_one=judge_one) -> Judgement:
-            found = [judge_one(case, outputs)]
-            for name, other in smaller(case).items():
-                prefix = f"{name}."
-                own = {
-                    n.removeprefix(prefix): a for n, a in outputs.items() if n.startswith(prefix)
-                }
-                found.append(judge_one(other, own))
-            return all_of(*found)
-
+            what, judge = "Results", subject.judge
         yield Check(
             id=f"{subject.prefix}-{number + offset}",
             op=op,
-            statement=f"{what} do not depend on the sizes of the calls before.",
-            formula="f(a), f(a'), f(a) with a' smaller than a, all of them right",
+            statement=f"{what} do not depend on "
+            + ("the padding" if padded else "the sizes")
+            + " of the calls before.",
+            formula="f(a), f(a'), f(a), a' without the mask of a"
+            if padded
+            else "f(a), f(a'), f(a), a' smaller than a",
             kind="rounding" if method == "value" else "gradient",
             method=method,
-            cases=drawn_alone if method == "value" else drawn,
-            judge=judge,
+            cases=of_method(method, once),
+            judge=each_of(judge, smaller),
             related=smaller,
+            may_refuse=padded,
         )
 
 
 CHECKS = (
     *_checks("route", 37, _routes, _smaller_routes),
+    *_checks("route", 39, _padded_routes, _unpadded, padded=True),
     *_checks("losses", 31, _losses, _smaller_losses),
+    *_checks("losses", 35, _padded_losses, _unpadded, padded=True),
     *_checks("plan", 58, _plans, _smaller_plans),
     *_checks("dispatch_combine", 69, _exchanges, _smaller_exchanges),
 )
