@@ -10,6 +10,7 @@ from moe_ref.conformance.mutants import (
     _grouped_poison,
     _grouped_precision,
     _grouped_rows,
+    _grouped_special,
     _grouped_tiles,
     _grouped_whole,
     _grouped_workspace,
@@ -17,6 +18,7 @@ from moe_ref.conformance.mutants import (
 
 MUTANTS = (
     *_grouped_rows.MUTANTS,
+    *_grouped_special.MUTANTS,
     *_grouped_tiles.MUTANTS,
     *_grouped_whole.MUTANTS,
     *_grouped_poison.MUTANTS,

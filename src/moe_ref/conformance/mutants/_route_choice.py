@@ -13,6 +13,20 @@ class RejectedGetZero(Router):
         return 0.0
 
 
+class RejectedGetTenThousand(Router):
+    """Choice scores of rejected groups become -10000, which beats a bias below it."""
+
+    def rejected(self, c):
+        return -1e4
+
+
+class BiasIsClipped(Router):
+    """The selection bias is held between -10 and 10."""
+
+    def choice(self, z, s, bias, spec):
+        return super().choice(z, s, None if bias is None else np.clip(bias, -10, 10), spec)
+
+
 class GroupMax(Router):
     """A group is scored by its best expert, whatever the rule says."""
 
@@ -252,6 +266,8 @@ class ManyTokens(Router):
 
 MUTANTS: tuple[Mutant, ...] = (
     of_route(RejectedGetZero, "RTE-03", seen="vllm-project/vllm#13474"),
+    of_route(RejectedGetTenThousand, "RTE-03"),
+    of_route(BiasIsClipped, "RTE-04"),
     of_route(GroupMax, "RTE-01", seen="deepseek-ai/DeepSeek-V3#741"),
     of_route(GroupSum, "RTE-01"),
     of_route(WholeGroups, "RTE-01"),

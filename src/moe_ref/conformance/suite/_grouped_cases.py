@@ -96,11 +96,11 @@ def large_group(rng: Rng, dtype: str) -> Case:
 
 
 def long_sums(rng: Rng, dtype: str) -> Iterator[Case]:
-    """More than 1024 terms in each sum, of results, of dx and of dw, and as many columns.
+    """More than 2048 terms in sums of results and of dx, 1024 in those of dw, and as many columns.
 
     All numbers are positive, so that a sum is heard in every precision of the accumulator.
     """
-    for sizes, k, n in (((3, 0, 1056, 7), 1056, 16), ((5, 0, 11), 16, 1056)):
+    for sizes, k, n in (((3, 0, 1056, 7), 2080, 16), ((5, 0, 11), 16, 2080)):
         label = f"a group of {sizes[2]} rows, k={k}, n={n}"
         case = grouped_case(rng, label, dtype, sizes, k=k, n=n, draw=_positive)
         yield dataclasses.replace(case, once=True)
@@ -134,8 +134,8 @@ def edges(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
         yield grouped_case(rng, f"k={k}, n={n}", dtype, [5, 0, 11], k=k, n=n, draw=draw)
 
 
-# Each of `EDGES` once.
-_PAIRS = ((1, 129), (128, 3), (31, 65), (63, 32), (33, 127), (251, 64))
+# Each of `EDGES` once, and 1 as either.
+_PAIRS = ((1, 129), (128, 3), (31, 65), (63, 32), (33, 127), (251, 64), (2, 1))
 
 
 def _positive(rng: Rng, shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -181,9 +181,11 @@ def poisoned_expert(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
         case = based(rng, f"{poison} in expert {expert}", dtype)
         case.arrays["w"][expert, 1, :] = poison
         yield case
-    for poison in (np.inf, -np.inf):
+    for poison in (np.inf, -np.inf, np.nan):
         case = based(rng, f"{poison} in one place of expert 4", dtype)
         case.arrays["w"][4, 1, 5] = poison
+        if np.isnan(poison):  # which a row of zeros does not hide
+            case.arrays["x"][owners(case).searchsorted(4)] = 0
         yield case
 
 

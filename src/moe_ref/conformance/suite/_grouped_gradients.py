@@ -15,6 +15,7 @@ from moe_ref.conformance.operations import Outputs
 from moe_ref.conformance.suite import _grouped_cases as cases
 from moe_ref.conformance.suite._data import one_expert_sizes
 from moe_ref.conformance.suite._grouped_cases import (
+    EXPERTS,
     ROWS,
     based,
     belongs,
@@ -112,7 +113,8 @@ def _skewed(rng, dtype, budget) -> Iterator[Case]:
     yield based(rng, "all rows to expert 2", dtype, one_expert_sizes(experts=7, rows=ROWS, hot=2))
     square = based(rng, "idle experts, square weights", dtype, (0, 9, 0, 0, 17, 39, 0), k=48)
     yield dataclasses.replace(square, once=budget == "smoke")
-    for sizes in ((0, 0, 19, 0, 27, 0, 19), (19, 0, 27, 0, 19, 0, 0)):
+    even = (9,) * EXPERTS, (1,) * EXPERTS  # and a tail
+    for sizes in ((0, 0, 19, 0, 27, 0, 19), (19, 0, 27, 0, 19, 0, 0), *even):
         yield based(rng, f"sizes {list(sizes)}", dtype, sizes)
     for case in cases.many(rng, dtype, budget):
         yield dataclasses.replace(case, once=True)
@@ -139,7 +141,7 @@ def _poisoned_row(rng, dtype, budget) -> Iterator[Case]:
         case = with_cotangent(rng, based(rng, f"NaN in row 12 of {name}", dtype))
         case.arrays[name][12] = np.nan
         yield case
-    for name, poison in itertools.product(("x", "cotangent"), (np.inf, -np.inf)):
+    for name, poison in itertools.product(("x", "cotangent"), (np.inf, -np.inf, np.nan)):
         case = with_cotangent(rng, based(rng, f"{poison} in row 12 of {name}", dtype))
         case.arrays[name][12, 3] = poison
         yield case

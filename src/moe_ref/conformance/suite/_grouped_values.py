@@ -80,7 +80,8 @@ def _hot(rng, dtype, budget) -> Iterator[Case]:
 
 def _empty(rng, dtype, budget) -> Iterator[Case]:
     some = ((0, 19, 0, 0, 27, 19, 0), (32, 0, 16, 0, 16, 0, 1), (0, 0, 0, 64, 0, 0, 1))
-    for sizes in (*some, (19, 0, 27, 0, 19, 0, 0)):
+    even = (9,) * EXPERTS, (1,) * EXPERTS  # and a tail
+    for sizes in (*some, (19, 0, 27, 0, 19, 0, 0), *even):
         yield based(rng, f"sizes {list(sizes)}", dtype, sizes)
 
 

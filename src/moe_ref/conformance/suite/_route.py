@@ -148,14 +148,16 @@ def _negative(rng, dtype, budget):
         choices = router.num_choices
         logits = normal(rng, (tokens_of(router), choices), dtype, 2.0)
         logits[0, :8] = [2, 1, 0, -1, -2, -3, -2.5, -3.5]
-        label = f"all choice scores negative, {choices} experts"
-        yield route_case(label, router, logits, bias=-np.ones(choices, dtype_of(dtype)))
+        for size in (1,) if choices > 8 else (1, 30000):
+            label = f"all choice scores near {-size}, {choices} experts"
+            bias = np.full(choices, -size).astype(dtype_of(dtype))
+            yield route_case(label, router, logits, bias=bias)
 
 
 def _steering(rng, dtype, budget):
     router = dataclasses.replace(SIGMOID, k=2, num_experts=4)
     zero = np.zeros((3, 4), dtype_of(dtype))
-    bias = np.array([10, 5, 0, 0]).astype(zero.dtype)
+    bias = np.array([15, 12, 20, 0]).astype(zero.dtype)
     for rule in ("none", "sum"):
         spec = dataclasses.replace(router, renormalize=rule)
         yield route_case(f"large bias, renormalize {rule}", spec, zero, bias=bias)
