@@ -54,6 +54,13 @@ def test_unknown_check(moe_ref_command):
     assert "GRP-99" in result.stderr
 
 
+@pytest.mark.parametrize("given", ["GRP-2", "grp-02", "GRP02"])
+def test_a_check_that_was_probably_meant(moe_ref_command, given):
+    result = moe_ref_command(*TARGET, "--only", given)
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f"got {given!r}; did you mean GRP-02?\n")
+
+
 DECLARED = """
 from moe_ref.conformance import Implementation
 f = Implementation(name="mine", op="route", function=print, dtypes=("float32",))

@@ -65,6 +65,31 @@ def _raises():
     raise RuntimeError("out of luck")
 
 
+class _Base(BaseException):
+    pass
+
+
+class _Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("no message")
+
+
+def _raises_base():
+    raise _Base("not an Exception")
+
+
+def _raises_interrupt():
+    raise KeyboardInterrupt
+
+
+def _raises_mute():
+    raise _Mute
+
+
+def _returns_terabytes():
+    return np.broadcast_to(np.float32(0), 2**40)
+
+
 def _closes_everything():
     os.closerange(0, 100)
 
@@ -82,6 +107,10 @@ BREAKS = {
     "aborts": (os.abort, "the kernel's process died (killed by signal 6)"),
     "recurs": (_recurs, "RecursionError"),
     "raises": (_raises, "RuntimeError: out of luck"),
+    "raises_base": (_raises_base, "_Base: not an Exception (_raises_base, line"),
+    "raises_interrupt": (_raises_interrupt, "KeyboardInterrupt without a message (_raises_int"),
+    "raises_mute": (_raises_mute, "_Mute, whose message cannot be read (_raises_mute, line"),
+    "returns_terabytes": (_returns_terabytes, "y is float32[1099511627776], expected a real"),
     "closes_everything": (_closes_everything, "the kernel's process died"),
 }
 
@@ -94,7 +123,9 @@ class Breaks:
 
     def __call__(self, x, w, group_sizes):
         if len(x) == 0:
-            BREAKS[self._how][0]()
+            result = BREAKS[self._how][0]()
+            if result is not None:
+                return result
         return grouped(x, w, group_sizes)
 
 
@@ -124,6 +155,30 @@ def gives_complex(x, w, group_sizes):
     return grouped(x, w, group_sizes) + 1j
 
 
+def gives_two(x, w, group_sizes):
+    return grouped(x, w, group_sizes), 1
+
+
+def gives_ragged(x, w, group_sizes):
+    return [[1.0], [1.0, 2.0]]
+
+
+def gives_objects(x, w, group_sizes):
+    return grouped(x, w, group_sizes).astype(object)
+
+
+def gives_bytes(x, w, group_sizes):
+    return grouped(x, w, group_sizes).tobytes()
+
+
+def gives_a_dict(x, w, group_sizes):
+    return {"y": grouped(x, w, group_sizes)}
+
+
+def says_nothing(x, w, group_sizes):
+    raise ValueError
+
+
 def refuses(x, w, group_sizes):
     raise ValueError("no such shape")
 
@@ -133,5 +188,11 @@ BAD_RESULTS = {
     gives_none: "y is None, expected an array",
     gives_text: "y is str",
     gives_complex: "y is complex64[",
+    gives_two: "y is a tuple of 2, expected an array",
+    gives_ragged: "y is a list of 2, expected an array",
+    gives_objects: "y is an array of dtype object, expected numbers",
+    gives_bytes: "y is bytes, expected an array",
+    gives_a_dict: "y is a dict, expected an array",
+    says_nothing: "declined: ValueError without a message",
     refuses: "declined: ValueError: no such shape",
 }

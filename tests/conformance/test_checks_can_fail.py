@@ -101,17 +101,41 @@ def test_a_layer_owes_the_gradient_of_every_parameter():
     assert "grad.layer.experts.w_out is missing" in found["LAY-07"][1]
 
 
+PAIR = "expected (experts, weights)"
+PLAN = "expected (rows, group_sizes, unpermute), with unpermute(rows, weights [tokens, k])"
+UNPERMUTE = "expected unpermute(rows, weights [tokens, k]) -> [tokens, d]"
 CODES = "quantize must return codes and scales"
 
 
 @pytest.mark.parametrize(
     ("op", "only", "function", "said"),
     [
-        ("layer", "LAY-01", lambda layer, x, mask=None: (), "returned a tuple, which cannot be"),
-        ("route", "RTE-06", lambda logits, spec, **_: (logits,), "returned a tuple, which cannot"),
-        ("losses", "LOS-01", lambda *_, **__: {"z": np.zeros(())}, "returned a dict, which cannot"),
+        (
+            "layer",
+            "LAY-01",
+            lambda layer, x, mask=None: (),
+            "a tuple of 0, expected y, or (",
+        ),
+        (
+            "route",
+            "RTE-06",
+            lambda logits, spec, **_: (logits,),
+            f"a tuple of 1, {PAIR}",
+        ),
+        (
+            "losses",
+            "LOS-01",
+            lambda *_, **__: {"z": np.zeros(())},
+            "no balance, expected (balance",
+        ),
         ("dispatch_combine", "EXC-01", lambda *_: {"sent": 1}, "y is missing, of sent"),
-        ("plan", "PLN-01", lambda *_: None, "returned a NoneType, which cannot be read"),
+        ("route", "RTE-06", lambda logits, spec, **_: logits, f"one array, {PAIR}"),
+        ("losses", "LOS-01", lambda *_, **__: np.zeros(3), "returned one array, expected (balance"),
+        ("plan", "PLN-01", lambda *_: None, f"returned None, {PLAN}"),
+        ("plan", "PLN-01", lambda x, *_: (x, x), f"returned a tuple of 2, {PLAN}"),
+        ("plan", "PLN-01", lambda x, *_: (x, x, None), f"unpermute is None, {UNPERMUTE}"),
+        ("plan", "PLN-01", lambda x, *_: (x, x, 1), f"unpermute is an int, {UNPERMUTE}"),
+        ("plan", "PLN-01", lambda x, *_: (x, None, len), "group_sizes is None, expected an array"),
         ("quantize", "QNT-01", lambda x: x[:2], f"{CODES}, got one array of shape (2, 128)"),
         ("quantize", "QNT-01", lambda x: (x,), f"{CODES}, got a tuple of 1"),
         ("quantize", "QNT-01", lambda x: (x,) * 4, f"{CODES}, got a tuple of 4"),

@@ -2,13 +2,16 @@
 
 import subprocess
 import sys
+from multiprocessing import Pipe
 
+import numpy as np
 import pytest
 
 from conformance import broken_kernels
 from conformance.broken_kernels import BAD_RESULTS, BREAKS, Breaks
 from moe_ref import conformance
 from moe_ref.conformance._saved import load_case
+from moe_ref.conformance._worker import Outcome, _send
 
 
 def _kernel(function, **declared):
@@ -57,6 +60,29 @@ def test_a_bad_result_is_a_failed_check(function, said):
     (result,) = conformance.run(kernel, only=["GRP-13"], shrink_seconds=0).results
     assert (result.status, result.proven) == ("fail", True)
     assert said in result.detail
+
+
+def test_an_interrupt_in_this_process_ends_the_run():
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        conformance.run(_kernel(interrupted), only=["GRP-13"], shrink_seconds=0)
+
+
+@pytest.mark.parametrize("how", ["raises_base", "raises_interrupt", "raises_mute"])
+def test_what_a_kernel_raises_is_no_end_of_its_process(how, capfd):
+    report = conformance.run(_kernel(Breaks(how)), only=["GRP-05"], shrink_seconds=0)
+    assert BREAKS[how][1] in report.results[0].detail
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_results_without_memory_to_send_them_are_a_failure():
+    ours, theirs = Pipe()
+    with ours, theirs:
+        _send(theirs, {"": Outcome(outputs={"y": np.broadcast_to(np.float32(0), 2**48)})})
+        said = "results of 1.05e+06 GiB could not be sent: no memory"
+        assert ours.recv() == Outcome(broken=said)
 
 
 @pytest.mark.parametrize("statement", ["import os; os._exit(0)", "import os; os.abort()"])

@@ -1,5 +1,6 @@
 """`moe-ref check` and `moe-ref checks`."""
 
+import difflib
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,14 @@ def _require_known(only: Collection[str], implementations: Sequence[Any], option
     for wanted in only:
         if wanted not in known:
             message = f"`{option}` must be an id that `moe-ref checks` lists for the operation"
-            raise WrongUseError(f"{message}; got {wanted!r}.")
+            raise WrongUseError(f"{message}; got {wanted!r}{_meant(wanted, known)}")
+
+
+def _meant(wanted: str, known: Collection[str]) -> str:
+    """The id that was probably meant: GRP-02 by grp-2."""
+    plain = {name.replace("-0", "-"): name for name in known}
+    near = difflib.get_close_matches(wanted.upper().replace("-0", "-"), plain, n=1)
+    return f"; did you mean {plain[near[0]]}?" if near else "."
 
 
 def _require_journal(path: Path | None, **key: object) -> None:

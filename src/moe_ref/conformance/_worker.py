@@ -15,6 +15,7 @@ import jax
 from moe_ref._counted import counted
 from moe_ref.conformance import operations
 from moe_ref.conformance._case import Case
+from moe_ref.conformance._form import malformed
 from moe_ref.conformance._implementation import Implementation
 from moe_ref.conformance._output import Output
 from moe_ref.conformance.operations import (
@@ -24,11 +25,14 @@ from moe_ref.conformance.operations import (
     Refused,
     Unusable,
     evaluate_all,
+    said,
 )
 
 _START = "from moe_ref.conformance._worker import serve; serve({fd}, {memory})"
 _STARTUP_SECONDS = 300.0
 _READY = "ready"
+# Bytes of results from which their shape is judged before they are sent.
+_LARGE = 2**28
 _LIVING: set[subprocess.Popen] = set()
 
 
@@ -174,7 +178,31 @@ def serve(descriptor: int, memory: int) -> None:
             method, cases = connection.recv()
         except EOFError:
             return
-        connection.send(_attempt(implementation, method, cases))
+        found = _attempt(implementation, method, cases, caught=BaseException)
+        _send(connection, _sendable(implementation.op, cases, found))
+
+
+def _sendable(
+    op: str, cases: Mapping[str, Case], found: Outcome | dict[str, Outcome]
+) -> Outcome | dict[str, Outcome]:
+    """What was found, without results that are large for having a wrong shape."""
+    for name, outcome in found.items() if isinstance(found, dict) else ():
+        outputs = outcome.outputs or {}
+        if sum(array.nbytes for array in outputs.values()) > _LARGE:
+            wrong = malformed(op, cases[name], outputs)
+            if wrong is not None:
+                return Outcome(broken=f"{name}: {wrong}" if name else wrong)
+    return found
+
+
+def _send(connection: Connection, found: Outcome | dict[str, Outcome]) -> None:
+    try:
+        connection.send(found)
+    except MemoryError:  # while it was pickled: nothing is sent yet
+        several = [found] if isinstance(found, Outcome) else found.values()
+        arrays = [array for each in several for array in (each.outputs or {}).values()]
+        size = sum(array.nbytes for array in arrays) / 2**30
+        connection.send(Outcome(broken=f"results of {size:.3g} GiB could not be sent: no memory"))
 
 
 def _limit_memory(extra: int) -> None:
@@ -193,8 +221,12 @@ def _limit_memory(extra: int) -> None:
 
 
 def _attempt(
-    implementation: Implementation, method: Method, cases: Mapping[str, Case]
+    implementation: Implementation,
+    method: Method,
+    cases: Mapping[str, Case],
+    caught: type[BaseException] | tuple[type[BaseException], ...] = (Exception, SystemExit),
 ) -> Outcome | dict[str, Outcome]:
+    """What a call came to; in the judge's own process Ctrl-C and the like are not the kernel's."""
     operation = OPERATIONS[implementation.op]
     try:
         found = evaluate_all(operation, implementation, method, cases)
@@ -203,9 +235,8 @@ def _attempt(
         return Outcome(refused=str(refused))
     except Unusable as unusable:
         return Outcome(broken=" ".join(str(unusable).split()))
-    except (Exception, SystemExit) as error:
-        text = str(error).splitlines()[0][:300] if str(error) else ""
-        return Outcome(broken=f"{type(error).__name__}: {text}{_place(error)}")
+    except caught as error:
+        return Outcome(broken=f"{said(error)}{_place(error)}")
 
 
 def _place(error: BaseException) -> str:

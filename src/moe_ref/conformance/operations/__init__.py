@@ -3,7 +3,6 @@
 from moe_ref.conformance.operations._call import Method as Method
 from moe_ref.conformance.operations._call import Outputs as Outputs
 from moe_ref.conformance.operations._call import Refused as Refused
-from moe_ref.conformance.operations._call import Unusable as Unusable
 from moe_ref.conformance.operations._call import evaluate as evaluate
 from moe_ref.conformance.operations._call import evaluate_all as evaluate_all
 from moe_ref.conformance.operations._call import moving as moving
@@ -17,6 +16,8 @@ from moe_ref.conformance.operations._operation import Form as Form
 from moe_ref.conformance.operations._operation import Operation as Operation
 from moe_ref.conformance.operations._plan import PLAN
 from moe_ref.conformance.operations._quantize import QUANTIZE
+from moe_ref.conformance.operations._returned import Unusable as Unusable
+from moe_ref.conformance.operations._returned import said as said
 from moe_ref.conformance.operations._route import ROUTE
 
 OPERATIONS: dict[str, Operation] = {

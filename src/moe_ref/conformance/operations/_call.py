@@ -12,6 +12,7 @@ from moe_ref._counted import counted
 from moe_ref.conformance._case import Case, leaves, nest
 from moe_ref.conformance.operations._libraries import Library, library
 from moe_ref.conformance.operations._operation import Operation
+from moe_ref.conformance.operations._returned import Unusable, described, require_array, said
 
 Method = Literal["value", "vjp"]
 Outputs = dict[str, np.ndarray]
@@ -21,10 +22,6 @@ _Rest = Callable[[dict[str, Any]], dict[str, Any]]
 
 class Refused(Exception):
     """The implementation said, with a clear error, that it does not take this input."""
-
-
-class Unusable(Exception):
-    """The implementation is not what its operation says; the message is all there is to know."""
 
 
 @runtime_checkable
@@ -80,8 +77,7 @@ def evaluate_all(
                 }
             results = of.finish({name: rest(given[name]) for name, rest in begun.items()})
         except (TypeError, ValueError, NotImplementedError) as error:
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise Refused(reason[:300]) from None
+            raise Refused(said(error)) from None
         if first.manner == "watched":
             for name, case in cases.items():
                 _require_unchanged(given[name], case, of)
@@ -92,10 +88,15 @@ def evaluate_all(
 
 
 def _taken(name: str, result: Any, of: Library) -> Any:
-    array = of.take(result)
+    require_array(name, result)
+    try:
+        array = of.take(result)
+    except (TypeError, ValueError):
+        if not isinstance(result, list):
+            raise
+        array = np.asarray(None)  # a ragged list, or one of what is no number
     if array.dtype == object:
-        what = "None" if result is None else f"of type {type(result).__name__}"
-        raise Unusable(f"{name} is {what}, expected an array")
+        raise Unusable(f"{name} is {described(result)}, expected an array")
     return array
 
 
@@ -154,11 +155,12 @@ def _read(
     try:
         found = operation.results(returned, arrays, of)
     except (TypeError, ValueError, LookupError, AttributeError) as error:
-        kind = type(returned).__name__
-        reason = f"it returned a {kind}, which cannot be read: {type(error).__name__}: {error}"
+        reason = f"it returned {described(returned)}, which cannot be read: {said(error)}"
         raise Unusable(reason) from None
     if operation.main not in found:
         raise Unusable(f"{operation.main} is missing, of {', '.join(found) or 'nothing'}")
+    for name, result in found.items():
+        require_array(name, result)
     return found
 
 

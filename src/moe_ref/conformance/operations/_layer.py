@@ -5,6 +5,7 @@ from typing import Any
 from moe_ref.conformance._case import Case, leaves
 from moe_ref.conformance.operations._layer_sizes import fit, smaller
 from moe_ref.conformance.operations._operation import Form, Operation
+from moe_ref.conformance.operations._returned import unpacked
 
 
 def _arguments(arrays, spec, of):
@@ -15,7 +16,7 @@ def _arguments(arrays, spec, of):
 def _results(result: Any, arrays, of) -> dict[str, Any]:
     if not isinstance(result, tuple):
         return {"y": result}
-    y, aux = result[:2]
+    y, aux = unpacked(result, "y, or (y, aux)", least=2)[:2]
     routing = getattr(aux, "routing", None)
     if routing is None:
         return {"y": y}

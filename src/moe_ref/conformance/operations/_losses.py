@@ -6,6 +6,10 @@ from typing import Any
 from moe_ref.conformance._case import Case
 from moe_ref.conformance.operations._operation import Form, Operation
 from moe_ref.conformance.operations._reduce import fewer_tokens
+from moe_ref.conformance.operations._returned import Unusable, unpacked
+
+_NAMES = ("balance", "z")
+_EXPECTED = "(balance, z), or a dict of them"
 
 
 def _arguments(arrays, spec, of):
@@ -15,7 +19,12 @@ def _arguments(arrays, spec, of):
 
 def _results(result: Any, arrays, of) -> dict[str, Any]:
     if not isinstance(result, dict):
-        result = dict(zip(("balance", "z"), result, strict=True))
+        pair = getattr(result, "shape", None) == (2,)
+        two = result if pair else unpacked(result, _EXPECTED, least=2, most=2)
+        result = dict(zip(_NAMES, two, strict=True))
+    missing = [name for name in _NAMES if result.get(name) is None]
+    if missing:
+        raise Unusable(f"it returned no {' and no '.join(missing)}, expected {_EXPECTED}")
     rest = {name: result[name] for name in ("load", "step") if name in result}
     return {"losses": of.stack([result["balance"], result["z"]])} | rest
 

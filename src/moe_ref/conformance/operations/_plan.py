@@ -8,6 +8,14 @@ import numpy as np
 from moe_ref.conformance._case import Case
 from moe_ref.conformance.operations._operation import Form, Operation
 from moe_ref.conformance.operations._reduce import fewer_tokens
+from moe_ref.conformance.operations._returned import (
+    Unusable,
+    described,
+    require_array,
+    unpacked,
+)
+
+_UNPERMUTE = "unpermute(rows, weights [tokens, k]) -> [tokens, d]"
 
 
 def _arguments(arrays, spec, of):
@@ -20,7 +28,12 @@ def _results(result: Any, arrays, of) -> dict[str, Any]:
 
     Rows that belong to no expert are multiplied with NaN: nothing may depend on them.
     """
-    rows, group_sizes, unpermute = result
+    expected = f"(rows, group_sizes, unpermute), with {_UNPERMUTE}"
+    rows, group_sizes, unpermute = unpacked(result, expected, least=3, most=3)
+    require_array("rows", rows)
+    require_array("group_sizes", group_sizes)
+    if not callable(unpermute):
+        raise Unusable(f"unpermute is {described(unpermute)}, expected {_UNPERMUTE}")
     scale, sizes, nan = arrays["scale"], group_sizes, float("nan")
     if "capacity" in arrays:
         # After an expert's rows come the unfilled ones up to the next expert's.
@@ -69,7 +82,7 @@ PLAN = Operation(
     name="plan",
     signature=(
         "f(x [tokens, d], experts [tokens, k], num_experts) -> (rows [rows, d], group_sizes "
-        "[experts], unpermute), where unpermute(rows, weights [tokens, k]) -> [tokens, d] is the "
+        f"[experts], unpermute), where {_UNPERMUTE} is the "
         "weighted sum of each token's rows; -1 is an empty slot, an expert may repeat in a token; "
         "rows past the last group, and weights of slots without a row, may hold anything. With "
         "capacity=C an expert takes C rows at most, the first in token-major order (all choices "

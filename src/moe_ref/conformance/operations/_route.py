@@ -6,6 +6,7 @@ from typing import Any
 from moe_ref.conformance._case import Case
 from moe_ref.conformance.operations._operation import Form, Operation
 from moe_ref.conformance.operations._reduce import fewer_tokens
+from moe_ref.conformance.operations._returned import unpacked
 
 
 def _arguments(arrays, spec, of):
@@ -16,7 +17,7 @@ def _arguments(arrays, spec, of):
 def _results(result: Any, arrays, of) -> dict[str, Any]:
     if hasattr(result, "experts"):
         return {"experts": result.experts, "weights": result.weights}
-    experts, weights = result[:2]
+    experts, weights = unpacked(result, "(experts, weights)", least=2)[:2]
     return {"experts": experts, "weights": weights}
 
 
