@@ -116,7 +116,7 @@ def test_one_dtype_is_given_all_kinds_of_layers():
     (check,) = (c for c in conformance.checks("layer") if c.id == "LAY-01")
     for dtypes in (("float32",), ("bfloat16",), ("float16", "float32")):
         cases = inputs(plain(dtypes=dtypes), check, "smoke", 0)
-        assert [case.dtype for case in cases].count(dtypes[0]) == 7
+        assert [case.dtype for case in cases].count(dtypes[0]) == 10
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -170,6 +170,22 @@ class TokenBefore(Exchange):
         return super().vjp(x, experts, weights, scale, np.roll(cotangent, 1, axis=1))
 
 
+class ZeroIsEmpty(Exchange):
+    """A filled slot of weight 0 is taken for an empty one: its weight has gradient 0."""
+
+    def vjp(self, x, experts, weights, scale, cotangent):
+        dx, dw, ds = super().vjp(x, experts, weights, scale, cotangent)
+        return dx, np.where(weights == 0, 0, dw).astype(dw.dtype), ds
+
+
+class ZeroIsIdle(Exchange):
+    """An expert whose factor is 0 is taken for one without tokens: its gradient is 0."""
+
+    def vjp(self, x, experts, weights, scale, cotangent):
+        dx, dw, ds = super().vjp(x, experts, weights, scale, cotangent)
+        return dx, dw, np.where(scale == 0, 0, ds).astype(ds.dtype)
+
+
 MUTANTS: tuple[Mutant, ...] = tuple(
     of_exchange(kernel, *killers, seen=seen)
     for kernel, killers, seen in (
@@ -192,5 +208,7 @@ MUTANTS: tuple[Mutant, ...] = tuple(
         (OneHotBack, ("EXC-59",), ""),
         (NarrowCotangent, ("EXC-51", "EXC-52"), ""),
         (TokenBefore, ("EXC-51", "EXC-52", "EXC-60"), ""),
+        (ZeroIsEmpty, ("EXC-52",), ""),
+        (ZeroIsIdle, ("EXC-53",), ""),
     )
 )

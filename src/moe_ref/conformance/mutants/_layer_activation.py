@@ -74,4 +74,35 @@ class TanhForErf(Layer):
     expert = _Tanh()
 
 
+class _ByExp(Expert):
+    def phi(self, g, spec):
+        if spec.activation != "silu":
+            return super().phi(g, spec)
+        e = np.exp(self.alpha(spec, g.dtype) * g)
+        return g * e / (1 + e)
+
+
+class ExpOverflows(Layer):
+    """Silu is `g exp(g) / (1 + exp(g))`, NaN where exp overflows."""
+
+    killers = ("LAY-01",)
+    expert = _ByExp()
+
+
+class _SlopeByExp(Expert):
+    def slope(self, g, spec):
+        if spec.activation != "silu":
+            return super().slope(g, spec)
+        a = self.alpha(spec, g.dtype)
+        e = np.exp(-a * g)
+        return 1 / (1 + e) + a * g * (e / (1 + e) ** 2)
+
+
+class ExpOfSlopeOverflows(Layer):
+    """The slope of silu has `exp(-g) / (1 + exp(-g))**2`, NaN where exp overflows."""
+
+    killers = ("LAY-07",)
+    expert = _SlopeByExp()
+
+
 MUTANTS = mutants_in(globals())

@@ -116,6 +116,14 @@ class TokenBefore(Plan):
         return super().along(np.roll(dy, 1, axis=0), x, factor, kept)
 
 
+class ZeroIsEmpty(Plan):
+    """A filled slot of weight 0 is taken for an empty one: its weight has gradient 0."""
+
+    def vjp(self, x, experts, num_experts, weights, scale, cotangent, capacity=None):
+        dx, dw = super().vjp(x, experts, num_experts, weights, scale, cotangent, capacity)
+        return dx, np.where(weights == 0, 0, dw).astype(dw.dtype)
+
+
 MUTANTS: tuple[Mutant, ...] = tuple(
     of_plan(kernel, *killers, seen=seen)
     for kernel, killers, seen in (
@@ -131,5 +139,6 @@ MUTANTS: tuple[Mutant, ...] = tuple(
         (Spread, ("PLN-32", "PLN-33"), ""),
         (InRowOrder, ("PLN-32", "PLN-33", "PLN-37"), ""),
         (TokenBefore, ("PLN-32", "PLN-36", "PLN-38"), ""),
+        (ZeroIsEmpty, ("PLN-32",), ""),
     )
 )

@@ -5,7 +5,7 @@ of `TOKENS` tokens and one of `SPECS`.
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,9 @@ from moe_ref.oracle._problem import problem
 from moe_ref.spec import ExpertSpec, LayerSpec, RouterSpec, preset
 
 TOKENS = 21  # odd: no tile's multiple
+_STEEP = (
+    64  # gates are normal numbers times it: some of either sign are past 89, where exp overflows
+)
 _AUDIBLE = 0.25  # what an expert adds to some token, at least, of its largest output
 NARROW = ("bfloat16", "float16")
 # Tried in every dtype: the router in the dtype of the tokens, and in float32. Others, at smoke, in
@@ -128,14 +131,30 @@ def drawn(
         yield dataclasses.replace(case, once=name in once and budget == "smoke")
 
 
-def audible(rng, label: str, spec: LayerSpec, dtype: str, *, tokens: int = TOKENS) -> Case:
+def audible(
+    rng,
+    label: str,
+    spec: LayerSpec,
+    dtype: str,
+    *,
+    tokens: int = TOKENS,
+    change: Callable[[Case], Case] = lambda case: case,
+) -> Case:
     """A clear case in which every expert that is visited counts.
 
     One that few tokens choose, each with a small weight, may add less than the roundings of a
     kernel that declares narrow sums: nothing could be told of it.
+
+    Args:
+        rng: draws the numbers.
+        label: of the case.
+        spec: of the layer.
+        dtype: of the tokens and parameters.
+        tokens: how many.
+        change: what is done to the experts before they are listened to.
     """
     for _ in range(100):
-        case = clear(rng, layer_case(rng, label, spec, dtype, tokens=tokens))
+        case = change(clear(rng, layer_case(rng, label, spec, dtype, tokens=tokens)))
         if every_expert_counts(case):
             break
     return case
@@ -171,6 +190,27 @@ def with_router(case: Case, **arrays: np.ndarray) -> dict[str, Any]:
     """The parameters of the layer with other arrays of its router."""
     layer = case.arrays["layer"]
     return layer | {"router": layer["router"] | arrays}
+
+
+def steep(case: Case) -> Case:
+    """The case with gates far from 0, on both sides, and outputs of the size they had."""
+    layer, spec = case.arrays["layer"], case.spec.experts
+    changed = {}
+    for name in ("experts", "shared"):
+        if name in layer:
+            w_in, w_out = layer[name]["w_in"].copy(), layer[name]["w_out"]
+            w_in[..., : w_out.shape[-2]] *= np.asarray(_STEEP, w_in.dtype)
+            if spec.swiglu_limit is None:  # a clamp holds the hidden layer as it is
+                w_out = w_out / np.asarray(_STEEP, w_out.dtype)
+            changed[name] = layer[name] | {"w_in": w_in, "w_out": w_out}
+    return about(case, "gates far from 0", layer=layer | changed)
+
+
+def steep_cases(rng, names: Iterable[str], dtype: str, budget: Budget):
+    """`steep` layers, all but the first in one dtype at smoke."""
+    for number, name in enumerate(names):
+        case = audible(rng, name, SPECS[name], dtype, change=steep)
+        yield dataclasses.replace(case, once=number > 0 and budget == "smoke")
 
 
 def steered(rng, case: Case, hot: Sequence[int]) -> Case:

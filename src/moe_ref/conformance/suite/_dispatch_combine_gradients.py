@@ -23,7 +23,7 @@ from moe_ref.conformance.suite._dispatch_combine_cases import (
 )
 from moe_ref.conformance.suite._dispatch_combine_laws import fewer_ranks
 from moe_ref.conformance.suite._dispatch_combine_traffic import ASYMMETRIC, to_rank
-from moe_ref.conformance.suite._plan_cases import ROUTINGS
+from moe_ref.conformance.suite._plan_cases import ROUTINGS, zeroed
 
 Judge = Callable[[Case, Outputs], Judgement]
 _X, _WEIGHTS, _SCALE = "grad.x", "grad.weights", "grad.scale"
@@ -106,6 +106,7 @@ def _skewed(rng, dtype, budget):
     for label, options in ROUTINGS.items():
         yield exchange_case(rng, label, dtype, spread(rng, **options), cotangent=True)
     yield large_case(rng, dtype, cotangent=True, once=True)
+    yield zeroed(exchange_case(rng, "Zipf", dtype, spread(rng), cotangent=True))
 
 
 def _lopsided(rng, dtype, budget):

@@ -1,7 +1,6 @@
 """Checks of `layer`: values."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from moe_ref.conformance.suite._data_layer import (
     about,
     audible,
     drawn,
+    steep_cases,
     steered,
     with_experts,
 )
@@ -33,6 +33,12 @@ from moe_ref.conformance.suite._layer_judge import (
 def _presets(rng, dtype, budget, *, heard: bool = False):
     once = [name for name in SPECS if name not in ROUNDED]
     yield from drawn(rng, SPECS, dtype, budget, once=once, heard=heard)
+
+
+def _heard(rng, dtype, budget):
+    yield from _presets(rng, dtype, budget, heard=True)
+    names = ("mixtral-8x7b", "gpt-oss-20b", "everything else")
+    yield from steep_cases(rng, names, dtype, budget)
 
 
 def _mixtral(rng, dtype, budget):
@@ -160,7 +166,7 @@ CHECKS = (
     _check(
         1,
         "Layers of many kinds are right, routing and output.",
-        functools.partial(_presets, heard=True),
+        _heard,
         may_refuse=True,
     ),
     _check(2, "The layer is right where all tokens visit the same experts.", skewed),

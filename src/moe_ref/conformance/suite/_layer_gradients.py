@@ -10,7 +10,7 @@ from moe_ref.conformance._check import Check
 from moe_ref.conformance._judge import all_of, equal, failed, within
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
-from moe_ref.conformance.suite._data_layer import NARROW, ROUNDED, SPECS, about, drawn
+from moe_ref.conformance.suite._data_layer import NARROW, ROUNDED, SPECS, about, drawn, steep_cases
 from moe_ref.conformance.suite._layer import finite_tokens, idle_nan, masked, nan_token, skewed
 from moe_ref.conformance.suite._layer_judge import (
     NO_GRADIENT,
@@ -28,6 +28,8 @@ def _presets(rng, dtype, budget):
     names = ("mixtral-8x7b", "deepseek-v3", "gpt-oss-20b", "llama4-scout", "qwen2-57b-a14b")
     once = [name for name in names if name not in ROUNDED]
     yield from drawn(rng, names if budget == "smoke" else SPECS, dtype, budget, once=once)
+    # No clamp: it leaves so little of a gradient that narrow gates hide it.
+    yield from steep_cases(rng, ("mixtral-8x7b", "qwen2-57b-a14b"), dtype, budget)
 
 
 def one(rng, dtype, budget):

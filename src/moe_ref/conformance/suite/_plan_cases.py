@@ -114,6 +114,19 @@ def whole_case(
     return Case(label=label, arrays=arrays)
 
 
+def zeroed(case: Case) -> Case:
+    """The case with weights of 0 in filled slots, and a factor of 0 of the busiest expert.
+
+    What is multiplied with 0 has a gradient all the same. Slots are of different experts, so that
+    one at least of each token counts.
+    """
+    weights, scale = case.arrays["weights"].copy(), case.arrays["scale"].copy()
+    weights[..., ::2, 1] = 0
+    scale[np.bincount(case.arrays["experts"].reshape(-1)).argmax()] = 0
+    label = f"{case.label}, weights and a factor of 0"
+    return dataclasses.replace(case.replace(weights=weights, scale=scale), label=label)
+
+
 def large_terms(
     rng: np.random.Generator, tokens: int, experts: int
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -19,6 +19,7 @@ from moe_ref.conformance.suite._plan_cases import (
     routed,
     where_token,
     whole_case,
+    zeroed,
 )
 
 
@@ -72,6 +73,7 @@ def _skewed(rng, dtype, budget):
     for label, options in ROUTINGS.items():
         yield plan_case(rng, label, dtype, routed(rng, **options), cotangent=True)
     yield large_case(rng, dtype, cotangent=True, once=True)
+    yield zeroed(plan_case(rng, "Zipf", dtype, routed(rng), cotangent=True))
 
 
 def _hot(rng, dtype, budget):
