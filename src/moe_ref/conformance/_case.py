@@ -9,7 +9,7 @@ from moe_ref.spec import MXSpec, Numerics
 
 _PRINTABLE = 160
 
-Manner = Literal["alone", "together", "reused", "watched", "transposed", "spaced"]
+Manner = Literal["alone", "together", "reused", "watched", "transposed", "spaced", "expanded"]
 # What a reader of a failing input has to know beside its numbers.
 _MANNERS: dict[str, str] = {
     "together": "Call it on other arrays, of these or other shapes, before a result is read.",
@@ -17,6 +17,7 @@ _MANNERS: dict[str, str] = {
     "watched": "Look at the arrays after the call.",
     "transposed": "Give every matrix as the transposed view of its transpose.",
     "spaced": "Give every array as every other element of a larger one.",
+    "expanded": "Give the cotangent as one number, expanded: with strides of 0.",
 }
 
 
@@ -37,6 +38,7 @@ class Case:
             before any result is read. `reused`: what was returned for it serves the related inputs.
             `watched`: the arrays given must be the same after the call. `transposed`: matrices lie
             in memory column by column. `spaced`: other numbers lie between those of an array.
+            `expanded`: an array of one number throughout is that number with strides of 0.
     """
 
     label: str

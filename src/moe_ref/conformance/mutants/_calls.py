@@ -17,6 +17,7 @@ from moe_ref.conformance.mutants._losses_kernel import Losses
 from moe_ref.conformance.mutants._mutant import Mutant, numpy_implementation
 from moe_ref.conformance.mutants._plan_kernel import Plan
 from moe_ref.conformance.mutants._route_kernel import Router
+from moe_ref.conformance.suite._calls import SUMMED
 from moe_ref.conformance.suite._calls_cases import SUBJECTS, Subject
 
 Change = Callable[[np.ndarray], np.ndarray]
@@ -148,6 +149,15 @@ class _ReadsGaps(_Changed):
         return call(*dense, **more)
 
 
+class _ReadsExpanded(_Changed):
+    """Strides are seen but those of 0, of a number that stands for many."""
+
+    def change(self, call: Callable, given: tuple, named: dict[str, Any]) -> Any:
+        """The result for other arrays, of those that are expanded."""
+        dense, more = _mapped((given, named), _if_not_expanded)
+        return call(*dense, **more)
+
+
 def _as_if_dense(array: np.ndarray) -> np.ndarray:
     strides = np.empty(array.shape, array.dtype).strides
     return np.lib.stride_tricks.as_strided(array, array.shape, strides)
@@ -156,6 +166,10 @@ def _as_if_dense(array: np.ndarray) -> np.ndarray:
 def _without_gaps(array: np.ndarray) -> np.ndarray:
     turned = array.ndim > 1 and array.swapaxes(-1, -2).flags.c_contiguous
     return array if turned else _as_if_dense(array)
+
+
+def _if_not_expanded(array: np.ndarray) -> np.ndarray:
+    return _as_if_dense(array) if array.size > 1 and not any(array.strides) else array
 
 
 class _OnlyTheLastPlan(Plan):
@@ -210,12 +224,15 @@ _WRONG: tuple[tuple[type[_Changed], int, str], ...] = (
     (_WritesIntoInputs, 4, "vjp"),
     (_ReadsDense, 5, "vjp"),
     (_ReadsGaps, 5, "vjp"),
+    (_ReadsExpanded, 5, "vjp"),
 )
 
 
 def _wrong(subject: Subject) -> tuple[Mutant, ...]:
     made = []
     for kind, offset, call in _WRONG:
+        if kind is _ReadsExpanded and subject.op not in SUMMED:
+            continue
         kernel = kind(_RIGHT[subject.op], call)
         where = " in the gradient" if call == "vjp" else ""
         name = f"{subject.op}, {kind.__name__.removeprefix('_')}{where}"

@@ -164,6 +164,11 @@ def laid_out(array: np.ndarray, manner: str) -> tuple[np.ndarray, Callable[[Any]
         between = np.roll(array, 1, axis=-1) if array.shape[-1] > 1 else np.ones_like(array)
         whole = np.stack([array, between], axis=-1).reshape(*array.shape[:-1], 2 * array.shape[-1])
         return whole, lambda a: a[..., ::2]
+    if manner == "expanded" and array.size > 1 and (array == array.reshape(-1)[0]).all():
+        # Other numbers follow, for those who read them.
+        whole = np.arange(array.size, dtype=np.float64).reshape(array.shape).astype(array.dtype)
+        whole.reshape(-1)[0] = array.reshape(-1)[0]
+        return whole, lambda a: _expanded(a.reshape(-1)[:1], array.shape)
     return array, None
 
 
@@ -174,6 +179,10 @@ LIBRARIES = tuple(_KINDS)
 def library(name: str) -> Library:
     """The library called `name`, one of `LIBRARIES`."""
     return _KINDS[name]()
+
+
+def _expanded(array: Any, shape: tuple[int, ...]) -> Any:
+    return array.expand(shape) if hasattr(array, "expand") else np.broadcast_to(array, shape)
 
 
 def as_numpy(array: Any) -> np.ndarray:

@@ -1,12 +1,14 @@
 """Checks of every operation: what later calls and memory of another layout do to results."""
 
+import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from moe_ref.conformance._case import Case
-from moe_ref.conformance._check import Check
+from moe_ref.conformance._check import Budget, Check
 from moe_ref.conformance.operations import Method
 from moe_ref.conformance.suite import _plan_capacity
 from moe_ref.conformance.suite._calls_cases import SUBJECTS, Subject
@@ -27,6 +29,21 @@ def _later(subject: Subject) -> Related:
     return lambda case: {"later": subject.other(case)}
 
 
+# Weights that are shares sum to 1, and losses are no array.
+SUMMED = ("grouped_matmul", "grouped_matmul_mx", "plan", "layer", "dispatch_combine")
+
+
+def _of_a_sum(cases: Inputs) -> Inputs:
+    """The first of the inputs with the cotangent that the sum of all results has."""
+
+    def drawn(rng: np.random.Generator, dtype: str, budget: Budget) -> Iterator[Case]:
+        for case in itertools.islice(cases(rng, dtype, budget), 1):
+            ones = case.replace(cotangent=np.ones_like(case.arrays["cotangent"]))
+            yield dataclasses.replace(ones, label=f"{case.label}, gradient of a sum")
+
+    return drawn
+
+
 def _checks(subject: Subject) -> Iterator[Check]:
     methods: tuple[tuple[int, Method], ...] = ((0, "value"), (3, "vjp"))
     for offset, method in methods:
@@ -36,6 +53,7 @@ def _checks(subject: Subject) -> Iterator[Check]:
         kind = "gradient" if method == "vjp" else "rounding"
         fields: dict[str, Any] = {"op": subject.op, "method": method}
         number = subject.first + offset
+        summed = method == "vjp" and subject.op in SUMMED
         yield Check(
             id=f"{subject.prefix}-{number}",
             statement=f"{what} stay what they are when another call follows.",
@@ -59,10 +77,14 @@ def _checks(subject: Subject) -> Iterator[Check]:
         )
         yield Check(
             id=f"{subject.prefix}-{number + 2}",
-            statement=f"{what} are right where arrays are transposed views or have gaps.",
+            statement=f"{what} are right where arrays are transposed views or have gaps"
+            + (", or the cotangent is one number, expanded." if summed else "."),
             formula="f(a), a with other strides",
             kind=kind,
-            cases=in_manners(cases, "transposed", "spaced"),
+            cases=chained(
+                in_manners(cases, "transposed", "spaced"),
+                in_manners(_of_a_sum(cases), "expanded") if summed else chained(),
+            ),
             judge=judge,
             needs="any_layout",
             may_refuse=True,
