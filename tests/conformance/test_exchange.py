@@ -28,7 +28,7 @@ def test_experts_that_cannot_be_shared_may_be_refused():
         name="strict", op=OP, function=strict, arrays="numpy", gradients=False
     )
     (result,) = judge(implementation, only=["EXC-25"])
-    assert (result.status, "cannot be shared" in result.detail) == ("skipped", True)
+    assert (result.status, "cannot be shared" in result.detail) == ("pass", True)
 
 
 def test_asymmetric_traffic_differs_everywhere():

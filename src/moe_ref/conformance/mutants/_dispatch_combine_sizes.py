@@ -1,4 +1,4 @@
-"""Wrong `dispatch_combine`s: right for few tokens, experts or slots, and wrong for more."""
+"""Wrong `dispatch_combine`s: right for few tokens, experts, slots or ranks, and wrong for more."""
 
 import dataclasses
 
@@ -87,6 +87,21 @@ class LooseOrderOfMany(Exchange):
         return super().expert_sum(rank, x, experts[:, order], weights[:, order], scale)
 
 
+class FourRanks(Exchange):
+    """What comes back from a fifth rank and later ones is lost."""
+
+    def combine(self, sent, back, shape):
+        return super().combine(sent, np.where((sent.goal < 4)[:, None], back, 0), shape)
+
+
+class PairsByXor(Exchange):
+    """In round r, rank i exchanges with rank i ^ r: three ranks miss a pair."""
+
+    def combine(self, sent, back, shape):
+        met = (sent.goal ^ sent.rank) < len(sent.sizes)
+        return super().combine(sent, np.where(met[:, None], back, 0), shape)
+
+
 MUTANTS: tuple[Mutant, ...] = (
     of_exchange(ByteOfExpert, "EXC-01"),
     of_exchange(ByteOfExpertBack, "EXC-51", "EXC-52", "EXC-53"),
@@ -97,4 +112,6 @@ MUTANTS: tuple[Mutant, ...] = (
     of_exchange(OneBlockOfExperts, "EXC-53"),
     of_exchange(CountsOneTile, "EXC-27", "EXC-28"),
     of_exchange(LooseOrderOfMany, "EXC-13"),
+    of_exchange(FourRanks, "EXC-25"),
+    of_exchange(PairsByXor, "EXC-25"),
 )

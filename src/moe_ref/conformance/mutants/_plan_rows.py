@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from moe_ref.conformance.mutants._mutant import Mutant, numpy_implementation
@@ -153,6 +154,23 @@ class WidensRows(Plan):
         return super().permute(wide(x), layout)
 
 
+class FlushesRows(Plan):
+    """Subnormal numbers become 0 on their way."""
+
+    def permute(self, x, layout):
+        small = np.abs(wide(x)) < ml_dtypes.finfo(x.dtype).smallest_normal
+        return super().permute(
+            np.where(small, np.copysign(0, wide(x)), wide(x)).astype(x.dtype), layout
+        )
+
+
+class AddsZero(Plan):
+    """Rows are added to zeros, where -0 becomes 0."""
+
+    def permute(self, x, layout):
+        return super().permute(x + np.zeros_like(x), layout)
+
+
 class ManyColumns(Plan):
     """Columns past the 64th are lost."""
 
@@ -193,6 +211,8 @@ MUTANTS: tuple[Mutant, ...] = (
     of_plan(NeedsTokens, "PLN-13", seen="NVIDIA/Megatron-LM#3626"),
     of_plan(NarrowRows, "PLN-02", "PLN-04", "PLN-23"),
     of_plan(WidensRows, "PLN-02"),
+    of_plan(FlushesRows, "PLN-02"),
+    of_plan(AddsZero, "PLN-02"),
     of_plan(ManyColumns, "PLN-02"),
     of_plan(SixBitsOfExpert, "PLN-02"),
     of_plan(EightSlots, "PLN-04"),

@@ -63,11 +63,15 @@ def _silent(rng, dtype, budget):
     yield exchange_case(rng, "rank 3 sends nothing, rank 0 gets nothing", dtype, ids)
 
 
-def _uneven(rng, dtype, budget):
+def _odd_ranks(rng, dtype, budget):
     for experts in (6, 2):
         ids = spread(rng, k=2, experts=experts)
         label = f"{experts} experts on {RANKS} ranks"
         yield exchange_case(rng, label, dtype, ids, experts=experts)
+    for ranks in (3, 8):
+        ids = spread(rng, ranks, 4, 3, 3 * ranks)
+        once = budget == "smoke"
+        yield exchange_case(rng, f"{ranks} ranks", dtype, ids, experts=3 * ranks, once=once)
 
 
 def _many(rng, dtype, budget):
@@ -104,8 +108,8 @@ CHECKS: tuple[Check, ...] = (
     check(24, "Ranks may send nothing, or get nothing.", _silent),
     check(
         25,
-        "Experts that the ranks cannot share evenly are refused, or computed.",
-        _uneven,
+        "Experts that ranks cannot share evenly, and 3 or 8 ranks, are refused, or computed.",
+        _odd_ranks,
         may_refuse=True,
     ),
     check(26, "300 rows between two ranks, and 44000 to one, are counted.", _many),

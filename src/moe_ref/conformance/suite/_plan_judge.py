@@ -38,7 +38,9 @@ def judge_groups(case: Case, outputs: Outputs, *, in_order: bool = False) -> Jud
         got, want = (a.astype(np.float64) for a in (rows[begin : begin + size], x[mine]))
         if not in_order:
             got, want = _sorted(got), _sorted(want)
-        judged = equal(got, want, where=_where_row(int(expert), mine if in_order else None))
+        where = _where_row(int(expert), mine if in_order else None)
+        signs = equal(*_signs(got, want), where=lambda place, of=where: f"sign, {of(place)}")
+        judged = all_of(equal(got, want, where=where), signs)
         if judged.status == "fail":
             return judged
     return Judgement(status="pass")
@@ -53,6 +55,12 @@ def judge_exact(case: Case, outputs: Outputs) -> Judgement:
     """What comes back, exactly: no rounding occurs."""
     y = outputs["y"]
     return equal(y, truth(case).value.astype(y.dtype), where=where_token(case))
+
+
+def _signs(got: np.ndarray, want: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Signs, of zeros too, which equality does not tell apart; a NaN has none."""
+    here, there = (np.where(np.isnan(rows), 0, np.copysign(1, rows)) for rows in (got, want))
+    return here, there
 
 
 def _sorted(rows: np.ndarray) -> np.ndarray:
