@@ -11,6 +11,7 @@ from moe_ref.conformance.suite._data import dtype_of, normal
 from moe_ref.conformance.suite._plan_cases import (
     audible_weights,
     factors,
+    heard,
     routed,
     whole_factors,
 )
@@ -81,7 +82,7 @@ def large_case(rng: np.random.Generator, dtype: str, **more: Any) -> Case:
     """The same with more of everything."""
     ids = spread(rng, RANKS, LARGE_TOKENS, LARGE_K, LARGE_EXPERTS, skew=0.8, empty=0.1)
     label = f"{LARGE_K} of {LARGE_EXPERTS} experts, {LARGE_D} columns"
-    return exchange_case(rng, label, dtype, ids, experts=LARGE_EXPERTS, d=LARGE_D, **more)
+    return heard(exchange_case(rng, label, dtype, ids, experts=LARGE_EXPERTS, d=LARGE_D, **more))
 
 
 def whole_case(

@@ -89,7 +89,21 @@ def large_case(rng: np.random.Generator, dtype: str, **more: Any) -> Case:
     """The same with more of everything."""
     ids = routed(rng, LARGE_TOKENS, LARGE_K, LARGE_EXPERTS, skew=0.8, empty=0.1)
     label = f"{LARGE_K} of {LARGE_EXPERTS} experts, {LARGE_D} columns"
-    return plan_case(rng, label, dtype, ids, experts=LARGE_EXPERTS, d=LARGE_D, **more)
+    return heard(plan_case(rng, label, dtype, ids, experts=LARGE_EXPERTS, d=LARGE_D, **more))
+
+
+def heard(case: Case) -> Case:
+    """The case, with half the columns of a cotangent of the signs of x.
+
+    The gradient of a token's weights is a multiple of the product of both. Of many tokens with many
+    columns each, one may be below its bound by chance.
+    """
+    if not case.has("cotangent"):
+        return case
+    x, cotangent = (case.arrays[n].astype(np.float64) for n in ("x", "cotangent"))
+    half = x.shape[-1] // 2
+    cotangent[..., :half] = np.copysign(cotangent[..., :half], x[..., :half])
+    return case.replace(cotangent=cotangent.astype(case.arrays["cotangent"].dtype))
 
 
 def whole_case(
