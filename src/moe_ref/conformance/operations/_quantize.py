@@ -1,7 +1,7 @@
 """`quantize`: an array in blocks that share a scale."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,9 +9,10 @@ import numpy as np
 from moe_ref.conformance._case import Case
 from moe_ref.conformance.operations._operation import Form, Operation
 from moe_ref.conformance.operations._reduce import halves
+from moe_ref.conformance.operations._returned import Unusable, unpacked
 
 _NAMES = ("codes", "scales", "values")
-_MUST = "quantize must return codes and scales"
+_EXPECTED = "codes and scales, or these and values"
 # Arrays of values: what is called, and what is called after it.
 _VALUES = ("x", "later")
 
@@ -30,26 +31,13 @@ def _results(result: Any, arrays, of) -> dict[str, Any]:
     if hasattr(result, "elements"):  # a `moe_ref.mx.Quantized`, or what is named like one
         result = (result.elements, result.scales)
     if not isinstance(result, dict):
-        result = dict(zip(_NAMES, _several(result), strict=False))
+        several = unpacked(result, _EXPECTED, least=2, most=len(_NAMES))
+        result = dict(zip(_NAMES, several, strict=False))
     found = dict(result)
     missing = [name for name in ("codes", "scales") if found.get(name) is None]
     if missing:
-        got = ", ".join(name for name in found if found[name] is not None) or "nothing"
-        raise ValueError(f"{_MUST}, got {got} and no {' or '.join(missing)}")
+        raise Unusable(f"it returned no {' and no '.join(missing)}, expected {_EXPECTED}")
     return found | {name: _bits(of.take(of.finish(found[name]))) for name in ("codes", "scales")}
-
-
-def _several(result: Any) -> Sequence[Any]:
-    """The results, if there are as many as there should be."""
-    if isinstance(result, tuple | list):
-        if 2 <= len(result) <= len(_NAMES):
-            return result
-        got = f"a {type(result).__name__} of {len(result)}"
-    elif hasattr(result, "shape"):
-        got = f"one array of shape {tuple(result.shape)}"
-    else:
-        got = f"a {type(result).__name__}"
-    raise ValueError(f"{_MUST}, got {got}")
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

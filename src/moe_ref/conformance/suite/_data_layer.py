@@ -18,9 +18,8 @@ from moe_ref.oracle._problem import problem
 from moe_ref.spec import ExpertSpec, LayerSpec, RouterSpec, preset
 
 TOKENS = 21  # odd: no tile's multiple
-_STEEP = (
-    64  # gates are normal numbers times it: some of either sign are past 89, where exp overflows
-)
+# Gates are normal numbers times it: some of either sign are past 89, where exp overflows.
+_STEEP = 64
 _AUDIBLE = 0.25  # what an expert adds to some token, at least, of its largest output
 NARROW = ("bfloat16", "float16")
 # Tried in every dtype: the router in the dtype of the tokens, and in float32. Others, at smoke, in
