@@ -3,13 +3,14 @@
 Bits: the recorded vectors, eager and compiled; the FP8 kernels beside the integers, for every pair
 of a block's largest magnitude and a value that are bfloat16, and of a code and a scale; and the
 same kernels inside `shard_map`.
-Speed: 1 GiB of bfloat16, beside a copy, and torchao if it is installed.
+Speed: 1 GiB of bfloat16, beside a copy, and in turns with torchao if it is installed.
 """
 
 import contextlib
 import functools
 import json
 import pathlib
+import statistics
 import sys
 
 import jax
@@ -22,6 +23,8 @@ from moe_ref import mx
 
 FORMATS = ("mxfp8_e4m3", "mxfp8_e5m2")
 BYTES = 1 << 30
+SHAPE = (BYTES // 2 // 8192, 8192)
+CALLS = 50  # queued behind each other: what the last one is waited for does not count
 VECTORS = pathlib.Path(__file__).parents[1] / "tests" / "mx" / "mx_vectors.json"
 # Blocks of one row and 32 columns are the same blocks, and are left to the integers.
 INTEGERS = {"axis": (-2, -1), "block": (1, 32)}
@@ -137,13 +140,17 @@ def sharded() -> list[dict]:
     return rows
 
 
+def values() -> jax.Array:
+    """Normal numbers, made on the device."""
+    return jax.jit(lambda: jax.random.normal(jax.random.key(0), SHAPE, jnp.bfloat16))()
+
+
 def speed() -> list[dict]:
     """Times for 1 GiB of bfloat16, and the share of a copy's bandwidth on their bytes."""
-    shape = (BYTES // 2 // 8192, 8192)
-    x = jax.jit(lambda: jax.random.normal(jax.random.key(0), shape, jnp.bfloat16))()
-    words = lax.bitcast_convert_type(x.reshape(shape[0], -1, 2), jnp.uint32)
+    x = values()
+    words = lax.bitcast_convert_type(x.reshape(SHAPE[0], -1, 2), jnp.uint32)
     copy = jax.jit(lambda a: a ^ 1)
-    ms = measure.median_ms(lambda: copy(words), jax.block_until_ready, calls=10)
+    ms = measure.median_ms(lambda: copy(words), jax.block_until_ready, calls=CALLS)
     rate = 2 * BYTES / ms / 1e9
     rows = [{"what": "copy", "ms": ms, "TB/s": rate}]
     moved = BYTES + BYTES // 2 + BYTES // 64
@@ -154,14 +161,15 @@ def speed() -> list[dict]:
             "blocks along columns": {"axis": 0},
             "integers": INTEGERS,
         }.items():
-            quantize = functools.partial(mx.quantize, x, format, **blocks)
-            q = quantize()
+            quantize = jax.jit(functools.partial(mx.quantize, format=format, **blocks))
+            dequantize = jax.jit(lambda q: mx.dequantize(q, jnp.bfloat16))
+            q = quantize(x)
             both = {
-                "quantize": quantize,
-                "dequantize": functools.partial(mx.dequantize, q, jnp.bfloat16),
+                "quantize": functools.partial(quantize, x),
+                "dequantize": functools.partial(dequantize, q),
             }
             for what, run in both.items():
-                ms = measure.median_ms(run, jax.block_until_ready, calls=10)
+                ms = measure.median_ms(run, jax.block_until_ready, calls=CALLS)
                 row = {"what": f"{what} {format}, {name}", "ms": ms, "TB/s": moved / ms / 1e9}
                 rows.append(row | {"of a copy": moved / ms / 1e9 / rate})
                 print(rows[-1], flush=True)
@@ -170,29 +178,35 @@ def speed() -> list[dict]:
 
 
 def torchao() -> list[dict]:
-    """torchao's `to_mx`, as it is and compiled, in the same process."""
+    """`quantize` and torchao's compiled `to_mx`, in turns: the median of five turns each."""
     try:
         import torch
         from torchao.prototype.mx_formats.config import ScaleCalculationMode
         from torchao.prototype.mx_formats.mx_tensor import to_mx
     except ImportError as error:
         return [{"what": "torchao", "missing": str(error)}]
-    x = torch.randn(BYTES // 2 // 8192, 8192, dtype=torch.bfloat16, device="cuda")
-    rows = []
-    for name, function in {"eager": to_mx, "compiled": torch.compile(to_mx)}.items():
-        for mode in (ScaleCalculationMode.RCEIL, ScaleCalculationMode.FLOOR):
+    x, theirs = values(), torch.randn(*SHAPE, dtype=torch.bfloat16, device="cuda")
+    compiled, runs = torch.compile(to_mx), {}
+    for mode in (ScaleCalculationMode.RCEIL, ScaleCalculationMode.FLOOR):
+        rule = mode.name.lower()
 
-            def run(function=function, mode=mode):
-                return function(x, torch.float8_e4m3fn, 32, scaling_mode=mode)
+        quantize = functools.partial(mx.quantize, format="mxfp8_e4m3", axis=-1, rule=rule)
 
-            try:
-                calls = 1 if name == "eager" else 10
-                ms = measure.median_ms(run, lambda _: torch.cuda.synchronize(), calls=calls)
-            except Exception as error:
-                rows.append({"what": f"torchao to_mx, {name}", "error": repr(error)[:200]})
-                continue
-            rows.append({"what": f"torchao to_mx {mode.name.lower()}, {name}", "ms": ms})
-            print(rows[-1], flush=True)
+        def other(mode=mode):
+            return compiled(theirs, torch.float8_e4m3fn, 32, scaling_mode=mode)
+
+        ours = functools.partial(jax.jit(quantize), x)
+        runs[f"moe_ref quantize, {rule}"] = ours, jax.block_until_ready
+        runs[f"torchao to_mx, {rule}"] = other, lambda _: torch.cuda.synchronize()
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(5):
+        for name, (run, wait) in runs.items():
+            times[name].append(measure.median_ms(run, wait, calls=CALLS))
+    rows = [
+        {"what": name, "ms": statistics.median(all_), "least": min(all_), "most": max(all_)}
+        for name, all_ in times.items()
+    ]
+    print(*rows, sep="\n", flush=True)
     return rows
 
 

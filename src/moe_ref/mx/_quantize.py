@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Float32, Int32, PRNGKeyArray, UInt8, UInt32
+from jaxtyping import Array, Float, Float32, Int32, PRNGKeyArray, UInt8, UInt16, UInt32
 
 from moe_ref._errors import require, require_choice
 from moe_ref._typing import checked
@@ -176,7 +176,8 @@ def _run(
 
     def anywhere(x):
         pattern, inner = cut(float_bits(x), axes, lengths)
-        elements, byte = _blocks(static, pattern, inner, _writer(static, words), _largest)
+        write = functools.partial(_writer(static, words), pattern, form=FORMATS[static.format])
+        elements, byte = _blocks(static, pattern, inner, write, _largest)
         scales = jnp.squeeze(byte.astype(jnp.uint8), inner)
         return joined(elements, shape, axes, lengths), scales
 
@@ -188,7 +189,7 @@ def _run(
 
     def on_a_gpu(x):
         blocks, alone = functools.partial(_blocks, static), static.nonfinite == "te"
-        elements, scales = _triton.quantize(x, tiles, blocks, alone=alone)
+        elements, scales = _triton.quantize(x, tiles, blocks, static.format, alone=alone)
         return elements.reshape(shape), scales.reshape(counts(shape, axes, lengths))
 
     return _triton.where_it_runs(on_a_gpu, anywhere, x)
@@ -225,25 +226,34 @@ def _writer(
 
 def _blocks(
     static: _Static,
-    pattern: UInt32[Array, "..."],
+    pattern: UInt16[Array, "..."] | UInt32[Array, "..."],
     inner: Axes,
-    encode: Callable[..., UInt8[Array, "..."]],
-    largest: Callable[..., UInt32[Array, "..."]] = jnp.max,
+    write: Callable[..., UInt8[Array, "..."]],
+    largest: Callable[..., UInt16[Array, "..."] | UInt32[Array, "..."]] = jnp.max,
 ) -> tuple[UInt8[Array, "..."], Int32[Array, "..."]]:
-    """Codes, and a scale byte for each block, whose values lie along `inner`."""
+    """Codes, and a scale byte for each block.
+
+    Args:
+        static: what is known.
+        pattern: of float32 numbers, or of bfloat16 ones.
+        inner: the axes that the values of a block lie along.
+        write: gives the codes for scale bytes, `byte`.
+        largest: `jnp.max`.
+    """
     form = FORMATS[static.format]
-    magnitude = pattern & MAGNITUDE
+    missing = 32 - jnp.iinfo(pattern.dtype).bits
+    magnitude = pattern & (MAGNITUDE >> missing)
     if static.nonfinite == "te":
-        magnitude = jnp.where(magnitude > INFINITY, 0, magnitude)
-    amax = largest(magnitude, axis=inner, keepdims=True, initial=0)
+        magnitude = jnp.where(magnitude > INFINITY >> missing, 0, magnitude)
+    amax = largest(magnitude, axis=inner, keepdims=True, initial=0).astype(jnp.uint32) << missing
     byte, overflows = scale(jnp.minimum(amax, INFINITY - 1), static.rule, form)
     infinite = amax >= INFINITY
     if static.nonfinite == "te":
         byte = jnp.where(infinite, 254, byte)
-        return encode(pattern, byte, form), byte
+        return write(byte=byte), byte
     poisoned = infinite | overflows
     byte = jnp.where(poisoned, 0xFF, byte)
-    return jnp.where(poisoned, jnp.uint8(form.nan_code), encode(pattern, byte, form)), byte
+    return jnp.where(poisoned, jnp.uint8(form.nan_code), write(byte=byte)), byte
 
 
 def _largest(

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int32, UInt8, UInt32
+from jaxtyping import Array, Float, Float32, Int32, UInt8, UInt16, UInt32
 
 from moe_ref._device import gpu_capability, on_gpu
 from moe_ref._varying import vary_together
-from moe_ref.mx._bits import INFINITY, MAGNITUDE, NAN
-from moe_ref.mx._format import FORMATS, Format
+from moe_ref.mx._bits import NAN
+from moe_ref.mx._format import FORMATS
 
 BLOCK = 32
 # Parameter of `pallas_call`, for tests on machines without a GPU.
@@ -30,7 +30,7 @@ INTERPRET = False
 _DTYPES = {"mxfp8_e4m3": jnp.float8_e4m3fn, "mxfp8_e5m2": jnp.float8_e5m2}
 # Blocks of a tile, and warps, for blocks along the last axis and for others: the fastest of 32 to
 # 512 blocks and 1 to 8 warps on an H200.
-_TUNED = {"quantize": ((128, 2), (256, 1)), "dequantize": ((64, 4), (256, 4))}
+_TUNED = {"quantize": ((32, 1), (256, 1)), "dequantize": ((64, 4), (256, 4))}
 
 
 class Tiles(NamedTuple):
@@ -112,6 +112,7 @@ def quantize(
     x: Float[Array, "..."],
     shapes: Tiles,
     blocks: Callable[..., tuple[Array, Array]],
+    format: str,
     *,
     alone: bool,
 ) -> tuple[UInt8[Array, "rows columns"], UInt8[Array, "..."]]:
@@ -120,13 +121,15 @@ def quantize(
     Args:
         x: values.
         shapes: of `tiles`.
-        blocks: gives codes and scale bytes of `blocks(patterns, axes, encode)`.
+        blocks: gives codes and scale bytes of `blocks(patterns, axes, write)`.
+        format: of the elements.
         alone: NaN does not spoil its block.
     """
 
     def kernel(x_ref, elements_ref, scales_ref):
-        write = functools.partial(encode, alone=alone)
-        elements, byte = blocks(_patterns(x_ref[...]), (shapes.axis,), write)
+        x = x_ref[...]
+        write = functools.partial(encode, x.astype(jnp.float32), format=format, alone=alone)
+        elements, byte = blocks(_patterns(x), (shapes.axis,), write)
         elements_ref[...] = elements
         scales_ref[...] = byte.astype(jnp.uint8)
 
@@ -159,47 +162,47 @@ def dequantize(
 
 
 def encode(
-    pattern: UInt32[Array, "rows columns"], byte: Int32[Array, "..."], form: Format, *, alone: bool
+    value: Float32[Array, "rows columns"], byte: Int32[Array, "..."], format: str, *, alone: bool
 ) -> UInt8[Array, "rows columns"]:
     """Codes of value / 2^(byte - 127), as `_bits.encode` gives them.
 
     Args:
-        pattern: of float32 numbers.
+        value: to write.
         byte: scale; up to 253 for blocks that are not overwritten afterwards, unless `alone`.
-        form: what to write.
+        format: of the elements.
         alone: NaN does not spoil its block.
     """
-    name = next(name for name, each in FORMATS.items() if each == form)
-    largest = float(jnp.finfo(_DTYPES[name]).max)
-    value = lax.bitcast_convert_type(pattern, jnp.float32)
-    value = _times_power(value, 127 - byte) if alone else value * _power(127 - byte)
-    code = lax.bitcast_convert_type(
-        jnp.clip(value, -largest, largest).astype(_DTYPES[name]), jnp.uint8
-    )
+    largest = float(jnp.finfo(_DTYPES[format]).max)
     if alone:
-        code = jnp.where((pattern & MAGNITUDE) > INFINITY, jnp.uint8(form.nan_code), code)
-    return code
+        half, rest = _powers(127 - byte)
+        scaled = value * half * rest
+    else:
+        scaled = value * _power(127 - byte)
+    code = jnp.clip(scaled, -largest, largest).astype(_DTYPES[format])
+    code = lax.bitcast_convert_type(code, jnp.uint8)
+    return jnp.where(jnp.isnan(value), jnp.uint8(FORMATS[format].nan_code), code) if alone else code
 
 
 def _decode(elements: UInt8[Array, "..."], scales: UInt8[Array, "..."], format: str, dtype):
     form = FORMATS[format]
-    byte = scales.astype(jnp.int32)
-    coded = lax.bitcast_convert_type(elements, _DTYPES[format]).astype(jnp.float32)
-    value = _times_power(coded, byte - 127).astype(dtype)
     bits = jnp.uint16 if dtype == jnp.bfloat16 else jnp.uint32
-    nan = NAN >> 32 - jnp.iinfo(bits).bits
-    sign = (elements & form.sign).astype(bits) << (jnp.iinfo(bits).bits - form.bits)
-    assert form.nan is not None
-    pattern = lax.bitcast_convert_type(value, bits)
-    pattern = jnp.where((elements & (form.sign - 1)) >= form.nan, sign | bits(nan), pattern)
-    pattern = jnp.where(byte == 0xFF, bits(nan), pattern)
-    return lax.bitcast_convert_type(pattern, dtype)
+    width = jnp.iinfo(bits).bits
+    byte = scales.astype(jnp.int32)
+    poisoned = byte == 0xFF
+    coded = lax.bitcast_convert_type(elements, _DTYPES[format]).astype(jnp.float32)
+    half, rest = _powers(byte - 127)
+    value = coded * jnp.where(poisoned, jnp.float32(jnp.nan), half) * rest
+    pattern = lax.bitcast_convert_type(value.astype(dtype), bits)
+    # NaN keeps the sign of its element, and has none if it is the block's.
+    sign = elements & jnp.where(poisoned, jnp.uint8(0), jnp.uint8(form.sign))
+    nan = bits(NAN >> 32 - width) | (sign.astype(bits) << (width - form.bits))
+    return lax.bitcast_convert_type(jnp.where(jnp.isnan(value), nan, pattern), dtype)
 
 
-def _times_power(value: Float[Array, "..."], exponent: Int32[Array, "..."]) -> Float[Array, "..."]:
-    """Value 2^exponent for exponents in [-128, 127], by two factors that are normal numbers."""
+def _powers(exponent: Int32[Array, "..."]) -> tuple[Float32[Array, "..."], Float32[Array, "..."]]:
+    """Two normal numbers whose product is 2^exponent, for exponents in [-128, 128]."""
     half = exponent >> 1
-    return value * _power(half) * _power(exponent - half)
+    return _power(half), _power(exponent - half)
 
 
 def _power(exponent: Int32[Array, "..."]) -> Float[Array, "..."]:
@@ -207,10 +210,10 @@ def _power(exponent: Int32[Array, "..."]) -> Float[Array, "..."]:
     return lax.bitcast_convert_type((exponent + 127) << 23, jnp.float32)
 
 
-def _patterns(x: Float[Array, "..."]) -> UInt32[Array, "..."]:
-    """The float32 pattern of each value."""
+def _patterns(x: Float[Array, "..."]) -> UInt16[Array, "..."] | UInt32[Array, "..."]:
+    """The pattern of each value: of bfloat16 numbers, or of float32 ones."""
     if x.dtype == jnp.bfloat16:
-        return lax.bitcast_convert_type(x, jnp.uint16).astype(jnp.uint32) << 16
+        return lax.bitcast_convert_type(x, jnp.uint16)
     return lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
 
 
