@@ -17,7 +17,7 @@ from rich.table import Table
 from benchmarks import gpu_table
 from benchmarks.measure import about
 
-NAMES = ("grouped", "layer", "sensitivity", "mx", "mx_errors", "mx_training")
+NAMES = ("grouped", "layer", "scaling", "sensitivity", "mx", "mx_errors", "mx_training")
 GPU = "gpu"
 
 

@@ -102,6 +102,13 @@ class PairsByXor(Exchange):
         return super().combine(sent, np.where(met[:, None], back, 0), shape)
 
 
+class PairsOfColumns(Exchange):
+    """Columns come back in pairs: a single one is lost."""
+
+    def combine(self, sent, back, shape):
+        return super().combine(sent, back if shape[1] > 1 else 0 * back, shape)
+
+
 MUTANTS: tuple[Mutant, ...] = (
     of_exchange(ByteOfExpert, "EXC-01"),
     of_exchange(ByteOfExpertBack, "EXC-51", "EXC-52", "EXC-53"),
@@ -114,4 +121,5 @@ MUTANTS: tuple[Mutant, ...] = (
     of_exchange(LooseOrderOfMany, "EXC-13"),
     of_exchange(FourRanks, "EXC-25"),
     of_exchange(PairsByXor, "EXC-25"),
+    of_exchange(PairsOfColumns, "EXC-10"),
 )

@@ -90,6 +90,30 @@ class ByteRows(Exchange):
         return super().rows(sent, np.rint(wide(x) / step) * step)
 
 
+class HalfRows(Exchange):
+    """Rows of bfloat16 travel as float16, which has not its range."""
+
+    def rows(self, sent, x):
+        return super().rows(sent, x.astype(np.float16) if x.dtype == ml_dtypes.bfloat16 else x)
+
+
+class HalfRowsBack(HalfRows):
+    """Cotangents travel as float16."""
+
+    def value(self, x, experts, weights, scale):
+        return Exchange().value(x, experts, weights, scale)
+
+
+class HalfWeights(Exchange):
+    """Weights of bfloat16 travel as float16."""
+
+    def arrived(self, x, experts, weights, num_experts):
+        narrow = weights.dtype == ml_dtypes.bfloat16
+        return super().arrived(
+            x, experts, weights.astype(np.float16) if narrow else weights, num_experts
+        )
+
+
 class OneHot(Exchange):
     """Results are put together by a product with zeros and ones: a NaN reaches every token."""
 
@@ -193,6 +217,9 @@ MUTANTS: tuple[Mutant, ...] = (
     of_exchange(NarrowReturn, "EXC-01", "EXC-12", seen="deepseek-ai/DeepEP#176"),
     of_exchange(NarrowSums, "EXC-01", "EXC-12", seen="vllm-project/vllm#15045"),
     of_exchange(ByteRows, "EXC-01", "EXC-02", "EXC-34"),
+    of_exchange(HalfRows, "EXC-15", "EXC-73"),
+    of_exchange(HalfRowsBack, "EXC-73"),
+    of_exchange(HalfWeights, "EXC-15", "EXC-73"),
     of_exchange(OneHot, "EXC-08"),
     of_exchange(MaskAfter, "EXC-05", "EXC-09", "EXC-57", seen="huggingface/transformers#45621"),
     of_exchange(LooseOrder, "EXC-13"),

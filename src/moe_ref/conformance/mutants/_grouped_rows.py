@@ -150,6 +150,28 @@ class BatchedInPairs(Kernel):
         return super().forward(x, w, groups)
 
 
+class OneRowEach(Kernel):
+    """Where no group has a second row, as for one token, rows meet the first experts in order."""
+
+    killers = ("GRP-27", "GRP-57", "GRP-58")
+
+    def groups(self, group_sizes, x):
+        groups = super().groups(group_sizes, x)
+        alone = len(filled(groups)) > 1 and group_sizes.max() == 1
+        return renumbered(filled(groups)) if alone else groups
+
+
+class OneRowEachForW(Kernel):
+    """Where no group has a second row, the gradient of w is that of the first experts."""
+
+    killers = ("GRP-58",)
+
+    def for_w(self, x, w, groups, dy):
+        rows = [stop - start for _, start, stop in filled(groups)]
+        alone = len(rows) > 1 and max(rows) == 1
+        return super().for_w(x, w, renumbered(filled(groups)) if alone else groups, dy)
+
+
 class BatchDependent(Kernel):
     """The sum is split differently for small batches, though rows are declared independent."""
 

@@ -116,6 +116,13 @@ class TokenBefore(Plan):
         return super().along(np.roll(dy, 1, axis=0), x, factor, kept)
 
 
+class Unsigned(Plan):
+    """The gradient of the weights adds products without their signs."""
+
+    def along(self, dy, x, factor, kept):
+        return super().along(np.abs(dy), np.abs(x), factor, kept)
+
+
 class ZeroIsEmpty(Plan):
     """A filled slot of weight 0 is taken for an empty one: its weight has gradient 0."""
 
@@ -139,6 +146,7 @@ MUTANTS: tuple[Mutant, ...] = tuple(
         (Spread, ("PLN-32", "PLN-33"), ""),
         (InRowOrder, ("PLN-32", "PLN-33", "PLN-37"), ""),
         (TokenBefore, ("PLN-32", "PLN-36", "PLN-38"), ""),
+        (Unsigned, ("PLN-32", "PLN-33", "PLN-38"), ""),
         (ZeroIsEmpty, ("PLN-32",), ""),
     )
 )

@@ -105,6 +105,13 @@ class LooseOrderOfMany(Plan):
         return super().total(weights[:, order], back[:, order])
 
 
+class PairsOfColumns(Plan):
+    """Columns are copied in pairs: a single one is not."""
+
+    def permute(self, x, layout):
+        return super().permute(x if x.shape[1] > 1 else np.zeros_like(x), layout)
+
+
 MUTANTS: tuple[Mutant, ...] = (
     of_plan(FirstBlock, "PLN-01", "PLN-02", "PLN-03"),
     of_plan(RankOfBlock, "PLN-42", "PLN-43", capacity=True),
@@ -116,4 +123,5 @@ MUTANTS: tuple[Mutant, ...] = (
     of_plan(ManyColumnsBack, "PLN-32"),
     of_plan(LateDroppedGradient, "PLN-48", capacity=True),
     of_plan(LooseOrderOfMany, "PLN-17"),
+    of_plan(PairsOfColumns, "PLN-12"),
 )

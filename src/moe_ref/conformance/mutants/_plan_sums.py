@@ -130,6 +130,23 @@ class BatchOrder(Plan):
         return super().total(weights[:, order], back[:, order])
 
 
+class HalfRows(Plan):
+    """Rows of bfloat16 are added up as float16, which has not its range."""
+
+    def unpermute(self, rows, weights, experts, layout, x):
+        narrow = np.float16 if rows.dtype == ml_dtypes.bfloat16 else rows.dtype
+        return super().unpermute(rows.astype(narrow), weights, experts, layout, x)
+
+
+class HalfCotangents(Plan):
+    """Cotangents of bfloat16 are read as float16."""
+
+    def vjp(self, x, experts, num_experts, weights, scale, cotangent, capacity=None):
+        narrow = np.float16 if cotangent.dtype == ml_dtypes.bfloat16 else cotangent.dtype
+        cotangent = cotangent.astype(narrow)
+        return super().vjp(x, experts, num_experts, weights, scale, cotangent, capacity)
+
+
 MUTANTS: tuple[Mutant, ...] = (
     of_plan(WeightsUnmoved, "PLN-04", "PLN-05", "PLN-21", "PLN-28"),
     of_plan(Uniform, "PLN-04", "PLN-05", "PLN-24"),
@@ -143,6 +160,8 @@ MUTANTS: tuple[Mutant, ...] = (
     of_plan(Truncates, "PLN-04", "PLN-06"),
     of_plan(MaskAfter, "PLN-08"),
     of_plan(ReadsTail, "PLN-07", seen="vllm-project/vllm#47785"),
+    of_plan(HalfRows, "PLN-19"),
+    of_plan(HalfCotangents, "PLN-39"),
     of_plan(OneHot, "PLN-14"),
     of_plan(LooseOrder, "PLN-17"),
     of_plan(BatchOrder, "PLN-18", batch_invariant=True, seen="sgl-project/sglang#27869"),

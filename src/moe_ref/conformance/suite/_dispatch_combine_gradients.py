@@ -23,7 +23,7 @@ from moe_ref.conformance.suite._dispatch_combine_cases import (
 )
 from moe_ref.conformance.suite._dispatch_combine_laws import fewer_ranks
 from moe_ref.conformance.suite._dispatch_combine_traffic import ASYMMETRIC, to_rank
-from moe_ref.conformance.suite._plan_cases import ROUTINGS, zeroed
+from moe_ref.conformance.suite._plan_cases import ROUTINGS, far_from_one, zeroed
 
 Judge = Callable[[Case, Outputs], Judgement]
 _X, _WEIGHTS, _SCALE = "grad.x", "grad.weights", "grad.scale"
@@ -152,6 +152,13 @@ def _poisoned(rng, dtype, budget):
         yield case
 
 
+def _far_from_one(rng, dtype, budget):
+    def make(label):
+        return exchange_case(rng, label, dtype, spread(rng), cotangent=True)
+
+    yield from far_from_one(dtype, ("x", "weights", "cotangent"), make)
+
+
 def _check(
     number: int, statement: str, cases, judge: Judge, formula: str, *wants: str, **more: Any
 ) -> Check:
@@ -262,5 +269,15 @@ CHECKS = (
         _WEIGHTS,
         _SCALE,
         related=fewer_ranks,
+    ),
+    _check(
+        73,
+        "Numbers far from 1 are neither clipped nor taken for 0 in the gradients.",
+        _far_from_one,
+        _each(judge_x, judge_weights, judge_scale),
+        f"{_DX}; {_DW}; {_DS}",
+        _X,
+        _WEIGHTS,
+        _SCALE,
     ),
 )

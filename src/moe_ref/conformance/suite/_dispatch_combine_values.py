@@ -23,7 +23,7 @@ from moe_ref.conformance.suite._dispatch_combine_cases import (
     where_token,
     whole_case,
 )
-from moe_ref.conformance.suite._plan_cases import ROUTINGS, large_terms
+from moe_ref.conformance.suite._plan_cases import ROUTINGS, far_from_one, large_terms
 from moe_ref.conformance.suite._plan_judge import judge_statistics
 
 FORMULA = "y[t] = sum_j w[t,j] scale[e[t,j]] x[t]; |y - oracle| <= bound"
@@ -152,6 +152,14 @@ def _edges(rng, dtype, budget):
         ("one slot", RANKS, TOKENS, 1),
     ):
         yield exchange_case(rng, label, dtype, spread(rng, ranks, tokens, k))
+    yield exchange_case(rng, "one column", dtype, spread(rng), d=1)
+
+
+def _far_from_one(rng, dtype, budget):
+    def make(label):
+        return exchange_case(rng, label, dtype, spread(rng))
+
+    yield from far_from_one(dtype, ("x", "weights"), make)
 
 
 def _nothing(rng, dtype, budget):
@@ -207,7 +215,7 @@ CHECKS = (
     check(
         9, "A NaN or Inf in one expert reaches the tokens that name it, no other.", _poisoned_expert
     ),
-    check(10, "It takes one token a rank, one rank, two ranks, one slot.", _edges),
+    check(10, "It takes one token a rank, one rank, two ranks, one slot, one column.", _edges),
     check(11, "No tokens give no tokens.", _nothing, may_refuse=True),
     check(
         12,
@@ -235,4 +243,5 @@ CHECKS = (
         needs="batch_invariant",
         formula="y[t] = y'[t] where only others changed",
     ),
+    check(15, "Numbers far from 1 are neither clipped nor taken for 0.", _far_from_one),
 )

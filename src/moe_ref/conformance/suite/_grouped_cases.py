@@ -153,6 +153,7 @@ def tiny(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
     """Fewer rows than any tile has."""
     yield grouped_case(rng, "1 row", dtype, [0, 0, 1, 0, 0, 0, 0])
     yield grouped_case(rng, "3 rows", dtype, [0, 1, 0, 0, 0, 2, 0])
+    yield grouped_case(rng, "5 rows, no two of an expert", dtype, [1, 0, 1, 1, 0, 1, 1])
 
 
 def poisoned_tails(dtype: str) -> tuple[tuple[float, tuple[int, ...]], ...]:

@@ -247,7 +247,7 @@ CHECKS = (
         judge_dw,
         _DW,
     ),
-    *_both(57, "The gradient of {} is right for 1 or 3 rows.", _thinned(cases.tiny)),
+    *_both(57, "The gradient of {} is right for 1, 3 or 5 rows.", _thinned(cases.tiny)),
     _check(
         59,
         "A small cotangent of one expert's rows keeps its relative accuracy in their gradient.",

@@ -189,7 +189,7 @@ CHECKS = (
         needs="deterministic",
         formula="y = y'",
     ),
-    _check(27, "A batch of 1 or 3 rows is right.", tiny),
+    _check(27, "A batch of 1, 3 or 5 rows is right.", tiny),
     _check(28, "Row numbers beyond 2^15 and 2^16 do not overflow.", _long),
     _check(30, "Small rows keep their relative accuracy beside large ones.", _small_rows),
     _check(73, "Numbers far from 1 are neither clipped nor taken for 0.", _far_from_one),

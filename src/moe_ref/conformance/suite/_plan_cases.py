@@ -1,7 +1,8 @@
 """Routed tokens for the checks of `plan` and of `dispatch_combine`."""
 
 import dataclasses
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -81,29 +82,34 @@ def plan_case(
         "scale": scale.astype(dtype_of(dtype)),
     }
     if cotangent:
-        arrays["cotangent"] = normal(rng, (len(ids), d), dtype)
+        arrays["cotangent"] = cotangent_of(rng, arrays["x"])
     return Case(label=label, arrays=arrays | more, once=once)
+
+
+def far_from_one(dtype: str, names: tuple[str, ...], make: Callable[[str], Case]) -> Iterator[Case]:
+    """`make(label)` with one operand of another magnitude, and results with it."""
+    exponent = 8 if dtype == "float16" else 60
+    for name, power in itertools.product(names, (exponent, -exponent)):
+        case = make(f"{name} 2^{power} times as large")
+        case.arrays[name] *= np.asarray(2.0**power, case.arrays[name].dtype)
+        yield case
 
 
 def large_case(rng: np.random.Generator, dtype: str, **more: Any) -> Case:
     """The same with more of everything."""
     ids = routed(rng, LARGE_TOKENS, LARGE_K, LARGE_EXPERTS, skew=0.8, empty=0.1)
     label = f"{LARGE_K} of {LARGE_EXPERTS} experts, {LARGE_D} columns"
-    return heard(plan_case(rng, label, dtype, ids, experts=LARGE_EXPERTS, d=LARGE_D, **more))
+    return plan_case(rng, label, dtype, ids, experts=LARGE_EXPERTS, d=LARGE_D, **more)
 
 
-def heard(case: Case) -> Case:
-    """The case, with half the columns of a cotangent of the signs of x.
+def cotangent_of(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
+    """Normal numbers with the signs of a token's x, or with the opposite ones.
 
-    The gradient of a token's weights is a multiple of the product of both. Of many tokens with many
-    columns each, one may be below its bound by chance.
+    The gradient of a token's weights is a multiple of the product of both: were their signs
+    independent, one of many tokens would by chance get less than its bound.
     """
-    if not case.has("cotangent"):
-        return case
-    x, cotangent = (case.arrays[n].astype(np.float64) for n in ("x", "cotangent"))
-    half = x.shape[-1] // 2
-    cotangent[..., :half] = np.copysign(cotangent[..., :half], x[..., :half])
-    return case.replace(cotangent=cotangent.astype(case.arrays["cotangent"].dtype))
+    drawn = normal(rng, x.shape, str(x.dtype))
+    return np.copysign(drawn, x) * rng.choice([-1, 1], (*x.shape[:-1], 1)).astype(x.dtype)
 
 
 def whole_case(

@@ -12,6 +12,7 @@ from moe_ref.conformance.operations import Outputs
 from moe_ref.conformance.suite._plan_cases import (
     ROUTINGS,
     TOKENS,
+    far_from_one,
     gradients,
     large_case,
     order,
@@ -106,6 +107,13 @@ def _poisoned(rng, dtype, budget):
         yield case
 
 
+def _far_from_one(rng, dtype, budget):
+    def make(label):
+        return plan_case(rng, label, dtype, routed(rng), cotangent=True)
+
+    yield from far_from_one(dtype, ("x", "weights", "cotangent"), make)
+
+
 def _check(number: int, statement: str, cases, judge, formula: str, *wants: str, **more: Any):
     fields: dict[str, Any] = {"kind": "gradient", "wants": wants} | more
     return Check(
@@ -181,6 +189,15 @@ CHECKS = (
         _whole,
         _judge_adjoint,
         "<dy[t], y[t]> = <x[t], dx[t]> = <w[t], dw[t]>",
+        _OF_X,
+        _OF_WEIGHTS,
+    ),
+    _check(
+        39,
+        "Numbers far from 1 are neither clipped nor taken for 0 in the gradients.",
+        _far_from_one,
+        _judge_both,
+        f"{_DX}; {_DW}",
         _OF_X,
         _OF_WEIGHTS,
     ),

@@ -15,6 +15,7 @@ from moe_ref.conformance.suite._plan_cases import (
     EXPERTS,
     ROUTINGS,
     TOKENS,
+    far_from_one,
     large_case,
     large_terms,
     plan_case,
@@ -147,6 +148,14 @@ def _edges(rng, dtype, budget):
     ):
         ids = routed(rng, tokens, k, experts)
         yield plan_case(rng, label, dtype, ids, experts=experts)
+    yield plan_case(rng, "one column", dtype, routed(rng, TOKENS, 3, 8), d=1)
+
+
+def _far_from_one(rng, dtype, budget):
+    def make(label):
+        return plan_case(rng, label, dtype, routed(rng))
+
+    yield from far_from_one(dtype, ("x", "weights"), make)
 
 
 def _nothing(rng, dtype, budget):
@@ -230,7 +239,7 @@ CHECKS = (
     _check(11, "Idle experts, first, last or between, shift nothing.", _idle, _judge_both),
     _check(
         12,
-        "It takes one token, an odd number, one slot, as many as experts, one expert.",
+        "It takes one token, an odd number, one slot, as many as experts, one expert, one column.",
         _edges,
         _judge_both,
     ),
@@ -265,4 +274,5 @@ CHECKS = (
         needs="batch_invariant",
         formula="y[t] = y'[t] where only others changed",
     ),
+    _check(19, "Numbers far from 1 are neither clipped nor taken for 0.", _far_from_one),
 )
