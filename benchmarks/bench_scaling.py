@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.bench_grouped import with_gradients
+from benchmarks.gpu_shapes import zipf_sizes
 from benchmarks.measure import interleaved
 from moe_ref.grouped import grouped_matmul
 
@@ -53,13 +54,12 @@ def rows() -> list[dict]:
 
 
 def _operands(number: int, experts: int, skew: float) -> tuple[jax.Array, ...]:
-    """Normal x, w and cotangent; rows fall on expert e with probability as 1 / (e + 1)^skew."""
+    """Normal x, w and cotangent, and sizes of groups; see `gpu_shapes.zipf_sizes`."""
     rng = np.random.default_rng(0)
-    chance = np.arange(1, experts + 1) ** -skew
-    sizes = rng.multinomial(number, rng.permutation(chance / chance.sum()))
+    sizes = zipf_sizes(number, experts, skew)
     x, cotangent = (rng.standard_normal((number, WIDTH), np.float32) for _ in range(2))
     w = rng.standard_normal((experts, WIDTH, WIDTH), np.float32)
-    return tuple(map(jnp.asarray, (x, w, sizes.astype(np.int32), cotangent)))
+    return tuple(map(jnp.asarray, (x, w, sizes, cotangent)))
 
 
 def draw(measured: list[dict], path: pathlib.Path) -> None:

@@ -24,7 +24,7 @@ from moe_ref import mx
 FORMATS = ("mxfp8_e4m3", "mxfp8_e5m2")
 BYTES = 1 << 30
 SHAPE = (BYTES // 2 // 8192, 8192)
-CALLS = 50  # queued behind each other: what the last one is waited for does not count
+CALLS = 50  # queued behind each other, so that waiting for the last counts little
 VECTORS = pathlib.Path(__file__).parents[1] / "tests" / "mx" / "mx_vectors.json"
 # Blocks of one row and 32 columns are the same blocks, and are left to the integers.
 INTEGERS = {"axis": (-2, -1), "block": (1, 32)}

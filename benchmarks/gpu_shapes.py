@@ -64,7 +64,12 @@ SKEWS = {"uniform": 0.0, "zipf 1.2": 1.2}
 
 
 def group_sizes(shape: Matmul, skew: str, seed: int = 0) -> np.ndarray:
-    """Rows of each expert, drawn with probabilities that fall as a power of the rank."""
+    """Rows of each expert, under the skew of this name."""
+    return zipf_sizes(shape.rows, shape.experts, SKEWS[skew], seed)
+
+
+def zipf_sizes(rows: int, experts: int, power: float, seed: int = 0) -> np.ndarray:
+    """Rows of each expert, whose chance falls as a power of its place in a random order."""
     rng = np.random.default_rng(seed)
-    chance = np.arange(1, shape.experts + 1) ** -SKEWS[skew]
-    return rng.multinomial(shape.rows, rng.permutation(chance / chance.sum())).astype(np.int32)
+    chance = np.arange(1, experts + 1) ** -power
+    return rng.multinomial(rows, rng.permutation(chance / chance.sum())).astype(np.int32)

@@ -2,6 +2,9 @@
 
 import subprocess
 
+from benchmarks.__main__ import GPU, NAMES
+
+from moe_ref.cli import _bench
 from moe_ref.cli._guard import FAILED
 
 
@@ -17,6 +20,10 @@ def test_an_unknown_name_is_wrong_use(moe_ref_command):
     result = moe_ref_command("bench", "groped")
     assert result.exit_code == 2
     assert "`NAME` must be one of grouped, layer" in result.stderr
+
+
+def test_it_knows_all_of_them():
+    assert (*NAMES, GPU) == _bench.NAMES
 
 
 def test_in_a_checkout_it_runs_the_benchmarks_in_huge_pages(moe_ref_command, monkeypatch, tmp_path):

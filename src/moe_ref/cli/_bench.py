@@ -10,7 +10,7 @@ import typer
 
 from moe_ref.cli._guard import FAILED, WrongUseError, require_place
 
-NAMES = ("grouped", "layer", "sensitivity", "gpu")
+NAMES = ("grouped", "layer", "scaling", "sensitivity", "mx", "mx_errors", "mx_training", "gpu")
 
 
 def bench(
@@ -18,7 +18,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="grouped, layer, sensitivity (on the CPU: all three if none is named), or gpu.",
+            help=f"{', '.join(NAMES[:-1])} (all of these if none is named), or gpu.",
             show_default=False,
         ),
     ] = None,

@@ -170,6 +170,14 @@ class TokenBefore(Exchange):
         return super().vjp(x, experts, weights, scale, np.roll(cotangent, 1, axis=1))
 
 
+class Unsigned(Exchange):
+    """The gradients of weights and experts add products without their signs."""
+
+    def expert_vjp(self, rank, x, experts, weights, dy, scale):
+        dx, _, _ = super().expert_vjp(rank, x, experts, weights, dy, scale)
+        return dx, *super().expert_vjp(rank, abs(x), experts, weights, abs(dy), scale)[1:]
+
+
 class ZeroIsEmpty(Exchange):
     """A filled slot of weight 0 is taken for an empty one: its weight has gradient 0."""
 
@@ -208,6 +216,7 @@ MUTANTS: tuple[Mutant, ...] = tuple(
         (OneHotBack, ("EXC-59",), ""),
         (NarrowCotangent, ("EXC-51", "EXC-52"), ""),
         (TokenBefore, ("EXC-51", "EXC-52", "EXC-60"), ""),
+        (Unsigned, ("EXC-52", "EXC-53", "EXC-54"), ""),
         (ZeroIsEmpty, ("EXC-52",), ""),
         (ZeroIsIdle, ("EXC-53",), ""),
     )

@@ -97,11 +97,12 @@ class HalfRows(Exchange):
         return super().rows(sent, x.astype(np.float16) if x.dtype == ml_dtypes.bfloat16 else x)
 
 
-class HalfRowsBack(HalfRows):
-    """Cotangents travel as float16."""
+class HalfCotangents(Exchange):
+    """Cotangents of bfloat16 travel as float16."""
 
-    def value(self, x, experts, weights, scale):
-        return Exchange().value(x, experts, weights, scale)
+    def vjp(self, x, experts, weights, scale, cotangent):
+        narrow = np.float16 if cotangent.dtype == ml_dtypes.bfloat16 else cotangent.dtype
+        return super().vjp(x, experts, weights, scale, cotangent.astype(narrow))
 
 
 class HalfWeights(Exchange):
@@ -218,7 +219,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of_exchange(NarrowSums, "EXC-01", "EXC-12", seen="vllm-project/vllm#15045"),
     of_exchange(ByteRows, "EXC-01", "EXC-02", "EXC-34"),
     of_exchange(HalfRows, "EXC-15", "EXC-73"),
-    of_exchange(HalfRowsBack, "EXC-73"),
+    of_exchange(HalfCotangents, "EXC-73"),
     of_exchange(HalfWeights, "EXC-15", "EXC-73"),
     of_exchange(OneHot, "EXC-08"),
     of_exchange(MaskAfter, "EXC-05", "EXC-09", "EXC-57", seen="huggingface/transformers#45621"),

@@ -131,7 +131,7 @@ class BatchOrder(Plan):
 
 
 class HalfRows(Plan):
-    """Rows of bfloat16 are added up as float16, which has not its range."""
+    """Rows of bfloat16 are read back as float16, which has not its range."""
 
     def unpermute(self, rows, weights, experts, layout, x):
         narrow = np.float16 if rows.dtype == ml_dtypes.bfloat16 else rows.dtype

@@ -31,6 +31,8 @@ def _later(subject: Subject) -> Related:
 
 # Weights that are shares sum to 1, and losses are no array.
 SUMMED = ("grouped_matmul", "grouped_matmul_mx", "plan", "layer", "dispatch_combine")
+# Where a gradient is then a multiple of the sum of a token, which must not vanish.
+OF_TOKENS = ("plan", "dispatch_combine")
 
 
 def _of_a_sum(subject: Subject, cases: Inputs) -> Inputs:
@@ -39,8 +41,9 @@ def _of_a_sum(subject: Subject, cases: Inputs) -> Inputs:
     def drawn(rng: np.random.Generator, dtype: str, budget: Budget) -> Iterator[Case]:
         for case in itertools.islice(cases(rng, dtype, budget), 1):
             ones = case.replace(cotangent=np.ones_like(case.arrays["cotangent"]))
-            if subject.op in ("plan", "dispatch_combine"):  # or the sum of a token may be 0
-                ones = ones.replace(x=np.abs(case.arrays["x"]))
+            if subject.op in OF_TOKENS:
+                x = case.arrays["x"]
+                ones = ones.replace(x=np.copysign(x, x[..., :1]))
             yield dataclasses.replace(ones, label=f"{case.label}, gradient of a sum")
 
     return drawn

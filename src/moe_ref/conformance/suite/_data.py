@@ -1,7 +1,12 @@
 """Random inputs with named properties."""
 
+import itertools
+from collections.abc import Callable, Iterator
+
 import ml_dtypes
 import numpy as np
+
+from moe_ref.conformance._case import Case
 
 _DTYPES = {
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
@@ -24,6 +29,15 @@ def normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, scale: 
 def integers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str):
     """Integers in [-3, 3]: their short sums are exact in every dtype and order."""
     return rng.integers(-3, 4, shape).astype(_DTYPES[dtype])
+
+
+def far_from_one(dtype: str, names: tuple[str, ...], make: Callable[[str], Case]) -> Iterator[Case]:
+    """`make(label)` with one operand of another magnitude, and results with it."""
+    exponent = 8 if dtype == "float16" else 60
+    for name, power in itertools.product(names, (exponent, -exponent)):
+        case = make(f"{name} 2^{power} times as large")
+        case.arrays[name] *= np.asarray(2.0**power, case.arrays[name].dtype)
+        yield case
 
 
 def zipf_sizes(rng: np.random.Generator, *, experts: int, rows: int, s: float = 1.2) -> np.ndarray:

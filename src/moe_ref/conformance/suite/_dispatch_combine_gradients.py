@@ -10,6 +10,7 @@ from moe_ref.conformance._check import Check
 from moe_ref.conformance._judge import all_of, equal, within
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
+from moe_ref.conformance.suite._data import far_from_one
 from moe_ref.conformance.suite._dispatch_combine_cases import (
     EXPERTS,
     exchange_case,
@@ -23,7 +24,7 @@ from moe_ref.conformance.suite._dispatch_combine_cases import (
 )
 from moe_ref.conformance.suite._dispatch_combine_laws import fewer_ranks
 from moe_ref.conformance.suite._dispatch_combine_traffic import ASYMMETRIC, to_rank
-from moe_ref.conformance.suite._plan_cases import ROUTINGS, far_from_one, zeroed
+from moe_ref.conformance.suite._plan_cases import ROUTINGS, zeroed
 
 Judge = Callable[[Case, Outputs], Judgement]
 _X, _WEIGHTS, _SCALE = "grad.x", "grad.weights", "grad.scale"
@@ -116,6 +117,7 @@ def _lopsided(rng, dtype, budget):
         ("all experts", spread(rng, k=EXPERTS)),
     ):
         yield exchange_case(rng, label, dtype, ids, cotangent=True)
+    yield exchange_case(rng, "one column", dtype, spread(rng), d=1, cotangent=True)
 
 
 def _whole(rng, dtype, budget):
@@ -198,7 +200,7 @@ CHECKS = (
     ),
     _check(
         54,
-        "The gradients are right where traffic is lopsided.",
+        "The gradients are right where traffic is lopsided, and of one column.",
         _lopsided,
         _each(judge_x, judge_weights, judge_scale),
         f"{_DX}; {_DW}; {_DS}",

@@ -9,7 +9,7 @@ from moe_ref.conformance._check import Check
 from moe_ref.conformance._judge import all_of, equal, within
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
-from moe_ref.conformance.suite._data import dtype_of
+from moe_ref.conformance.suite._data import dtype_of, far_from_one
 from moe_ref.conformance.suite._dispatch_combine_cases import (
     EXPERTS,
     OWN,
@@ -23,7 +23,7 @@ from moe_ref.conformance.suite._dispatch_combine_cases import (
     where_token,
     whole_case,
 )
-from moe_ref.conformance.suite._plan_cases import ROUTINGS, far_from_one, large_terms
+from moe_ref.conformance.suite._plan_cases import ROUTINGS, large_terms
 from moe_ref.conformance.suite._plan_judge import judge_statistics
 
 FORMULA = "y[t] = sum_j w[t,j] scale[e[t,j]] x[t]; |y - oracle| <= bound"

@@ -14,7 +14,7 @@ from moe_ref import oracle
 from moe_ref._counted import counted
 from moe_ref.conformance._case import Case
 from moe_ref.conformance._check import Budget
-from moe_ref.conformance.suite._data import dtype_of, normal, zipf_sizes
+from moe_ref.conformance.suite._data import dtype_of, far_from_one, normal, zipf_sizes
 
 Rng = np.random.Generator
 Draw = Callable[[Rng, tuple[int, ...], str], np.ndarray]
@@ -190,13 +190,13 @@ def poisoned_expert(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
         yield case
 
 
-def far_from_one(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
+def other_magnitudes(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
     """One operand of another magnitude, and results with it."""
-    exponent = 8 if dtype == "float16" else 60
-    for name, power in itertools.product(("x", "w", "cotangent"), (exponent, -exponent)):
-        case = with_cotangent(rng, based(rng, f"{name} 2^{power} times as large", dtype))
-        case.arrays[name] *= np.asarray(2.0**power, case.arrays[name].dtype)
-        yield case
+
+    def make(label):
+        return with_cotangent(rng, based(rng, label, dtype))
+
+    yield from far_from_one(dtype, ("x", "w", "cotangent"), make)
 
 
 def belongs(case: Case) -> np.ndarray:

@@ -281,6 +281,6 @@ CHECKS = (
     *_both(
         74,
         "Numbers far from 1 are neither clipped nor taken for 0 in the gradient of {}.",
-        cases.far_from_one,
+        cases.other_magnitudes,
     ),
 )

@@ -19,9 +19,9 @@ from moe_ref.conformance.suite._grouped_cases import (
     based,
     belongs,
     edges,
-    far_from_one,
     grouped_case,
     many,
+    other_magnitudes,
     poisoned_expert,
     poisoned_tail,
     skewed,
@@ -103,7 +103,7 @@ def _poisoned_row(rng, dtype, budget) -> Iterator[Case]:
 
 
 def _far_from_one(rng, dtype, budget) -> Iterator[Case]:
-    for case in itertools.islice(far_from_one(rng, dtype, budget), 4):  # those of x and of w
+    for case in itertools.islice(other_magnitudes(rng, dtype, budget), 4):  # those of x and of w
         del case.arrays["cotangent"]
         yield case
 

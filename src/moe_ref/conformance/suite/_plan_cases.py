@@ -1,8 +1,7 @@
 """Routed tokens for the checks of `plan` and of `dispatch_combine`."""
 
 import dataclasses
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -84,15 +83,6 @@ def plan_case(
     if cotangent:
         arrays["cotangent"] = cotangent_of(rng, arrays["x"])
     return Case(label=label, arrays=arrays | more, once=once)
-
-
-def far_from_one(dtype: str, names: tuple[str, ...], make: Callable[[str], Case]) -> Iterator[Case]:
-    """`make(label)` with one operand of another magnitude, and results with it."""
-    exponent = 8 if dtype == "float16" else 60
-    for name, power in itertools.product(names, (exponent, -exponent)):
-        case = make(f"{name} 2^{power} times as large")
-        case.arrays[name] *= np.asarray(2.0**power, case.arrays[name].dtype)
-        yield case
 
 
 def large_case(rng: np.random.Generator, dtype: str, **more: Any) -> Case:

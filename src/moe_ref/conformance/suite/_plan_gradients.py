@@ -9,10 +9,10 @@ from moe_ref.conformance._check import Check
 from moe_ref.conformance._judge import all_of, equal, within
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
+from moe_ref.conformance.suite._data import far_from_one
 from moe_ref.conformance.suite._plan_cases import (
     ROUTINGS,
     TOKENS,
-    far_from_one,
     gradients,
     large_case,
     order,
@@ -82,6 +82,7 @@ def _hot(rng, dtype, budget):
         ids = np.full((TOKENS, 1), hot)
         yield plan_case(rng, f"all tokens to expert {hot}", dtype, ids, cotangent=True)
     yield plan_case(rng, "all experts", dtype, routed(rng, k=8), cotangent=True)
+    yield plan_case(rng, "one column", dtype, routed(rng), d=1, cotangent=True)
 
 
 def _whole(rng, dtype, budget):
@@ -176,7 +177,8 @@ CHECKS = (
     ),
     _check(
         37,
-        "The gradients are right where one expert gets all tokens, or each token all experts.",
+        "The gradients are right where one expert gets all tokens, or each token all experts, or "
+        "where there is one column.",
         _hot,
         _judge_both,
         f"{_DX}; {_DW}",

@@ -10,12 +10,11 @@ from moe_ref.conformance._check import Check
 from moe_ref.conformance._judge import all_of, equal
 from moe_ref.conformance._result import Judgement
 from moe_ref.conformance.operations import Outputs
-from moe_ref.conformance.suite._data import dtype_of
+from moe_ref.conformance.suite._data import dtype_of, far_from_one
 from moe_ref.conformance.suite._plan_cases import (
     EXPERTS,
     ROUTINGS,
     TOKENS,
-    far_from_one,
     large_case,
     large_terms,
     plan_case,
