@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
 from moe_ref._errors import require
@@ -30,6 +31,10 @@ def feed_forward(
 
     $$h = \mathrm{act}(x W_{in} + b_{in}), \qquad y = h W_{out} + b_{out}$$
 
+    What the backward pass reads has names, by which the policies of `jax.checkpoint` choose what is
+    kept and what is computed again: `moe_rows` $x$, `moe_projected` $x W_{in} + b_{in}$ in the
+    accumulator's dtype, `moe_hidden` $h$.
+
     Args:
         x: rows, each belonging to one expert.
         experts: parameters.
@@ -47,6 +52,20 @@ def feed_forward(
 
     Raises:
         ValueError: `weights` and `weight_site` contradict each other, or shapes do not fit.
+
+    Example:
+        ```python
+        import equinox as eqx
+        import jax
+        from moe_ref import layers, spec
+
+        small = spec.preset("mixtral-8x7b").replace(d_model=64, d_hidden=48)
+        layer = layers.MoE(small, key=jax.random.key(0))
+        x = jax.random.normal(jax.random.key(1), (10, 64))
+        keep = jax.checkpoint_policies.save_only_these_names("moe_rows")
+        run = jax.checkpoint(lambda layer, x: layer(x)[0].sum(), policy=keep)
+        gradient = eqx.filter_grad(lambda layer: run(layer, x))(layer)
+        ```
     """
     require(
         (weights is None) == (weight_site == "output"),
@@ -60,13 +79,16 @@ def feed_forward(
     at_hidden = weights.astype(wide) if weights is not None and weight_site == "hidden" else None
     if weights is not None and weight_site == "input":
         x = (x.astype(wide) * weights.astype(wide)).astype(x.dtype)
+    x = checkpoint_name(x, "moe_rows")
     projected = matmul(x, experts.w_in)
     if experts.b_in is not None:
         projected = projected + add(ones, experts.b_in[..., None, :])
+    projected = checkpoint_name(projected, "moe_projected")
     hidden = activation(projected, spec=spec)
     if at_hidden is not None:
         hidden = hidden * at_hidden
-    output = matmul(hidden.astype(x.dtype), experts.w_out)
+    hidden = checkpoint_name(hidden.astype(x.dtype), "moe_hidden")
+    output = matmul(hidden, experts.w_out)
     if experts.b_out is not None:
         bias = add(ones, experts.b_out[..., None, :])
         output = output + (bias if at_hidden is None else bias * at_hidden)
