@@ -78,8 +78,11 @@ def draw(measured: list[dict], path: pathlib.Path) -> None:
         along = [row["zipf" if key == "skew" else key] for row in points]
         axes.plot(along, [row["ms"] for row in points], "o-", markersize=3, color="#3b6ea5")
         axes.set(xlabel=label, yscale="log")
+        axes.set_yticks([5, 10, 20, 50], ["5", "10", "20", "50"])
+        axes.minorticks_off()
         if key != "skew":
             axes.set_xscale("log", base=2)
+            axes.set_xticks(along[::2], [str(each) for each in along[::2]])
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     figure.axes[0].set_ylabel("ms")
