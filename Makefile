@@ -5,8 +5,8 @@ BIN = $(VENV)/bin
 NEWEST_VENV ?= .venv-newest
 WHEEL_VENV ?= .venv-wheel
 ARGS ?=
-QUICK = $(addprefix tests/, spec routing dispatch experts grouped layers models faults oracle cli \
-	mx/test_vectors.py)
+QUICK = $(addprefix tests/, spec routing dispatch experts grouped layers models faults oracle \
+	cli/test_check.py mx/test_vectors.py)
 TARGET ?=
 
 # The first Python that is new enough; `make PYTHON=/path/to/python3 ...` overrides it.

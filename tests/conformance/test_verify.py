@@ -178,7 +178,7 @@ def test_absent_folders_are_refused(vectors, tmp_path):
 
 RIGHT = {each.op: each for each in reversed(CORRECT)}
 # Where the oracle takes its time, some of the checks.
-EVERY = {"route": 5, "losses": 4, "layer": 12}
+EVERY = {"route": 5, "losses": 4, "layer": 12, "grouped_matmul_mx": 4}
 CHECKS = {op: [c.id for c in conformance.checks(op)][:: EVERY.get(op, 1)] for op in RIGHT}
 
 

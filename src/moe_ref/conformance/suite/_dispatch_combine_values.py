@@ -152,7 +152,7 @@ def _edges(rng, dtype, budget):
         ("one slot", RANKS, TOKENS, 1),
     ):
         yield exchange_case(rng, label, dtype, spread(rng, ranks, tokens, k))
-    yield exchange_case(rng, "one column", dtype, spread(rng), d=1)
+    yield exchange_case(rng, "one column", dtype, spread(rng), d=1, once=True)
 
 
 def _far_from_one(rng, dtype, budget):

@@ -147,7 +147,7 @@ def _edges(rng, dtype, budget):
     ):
         ids = routed(rng, tokens, k, experts)
         yield plan_case(rng, label, dtype, ids, experts=experts)
-    yield plan_case(rng, "one column", dtype, routed(rng, TOKENS, 3, 8), d=1)
+    yield plan_case(rng, "one column", dtype, routed(rng, TOKENS, 3, 8), d=1, once=True)
 
 
 def _far_from_one(rng, dtype, budget):
