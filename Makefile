@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 NEWEST_VENV ?= .venv-newest
 WHEEL_VENV ?= .venv-wheel
 ARGS ?=
-QUICK = $(addprefix tests/, spec routing dispatch experts grouped layers models faults oracle \
+QUICK = $(addprefix tests/, routing dispatch experts grouped layers models faults \
 	cli/test_check.py mx/test_vectors.py)
 TARGET ?=
 
