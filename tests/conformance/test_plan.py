@@ -1,10 +1,12 @@
 """What is asked of the checks of `plan` alone."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from conformance.mutant_rules import judge
 from moe_ref import conformance, oracle
@@ -26,6 +28,17 @@ def test_every_slot_is_louder_than_the_bound():
         without = oracle.combine(x, ids, fewer, scale).value
         missed = oracle.ratio(without, truth.value, truth.bound).max(axis=1)
         assert missed.min() > 1
+
+
+@pytest.mark.parametrize("id", ["PLN-32", "PLN-55", "EXC-52", "EXC-68"])
+def test_no_gradient_of_weights_cancels(id):
+    """A token whose products with its cotangent add up to nearly 0 would tell nothing."""
+    check = next(c for c in conformance.checks() if c.id == id)
+    for seed, dtype in itertools.product(range(3), ("float32", "bfloat16")):
+        for case in check.cases(np.random.default_rng(seed), dtype, "smoke"):
+            x, cotangent = (case.arrays[n].astype(np.float64) for n in ("x", "cotangent"))
+            signs = np.sign(x * cotangent)
+            assert (abs(signs.sum(axis=-1)) == abs(signs).sum(axis=-1)).all(), case.label
 
 
 def test_a_jax_plan_with_a_capacity_is_judged():

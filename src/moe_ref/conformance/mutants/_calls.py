@@ -1,5 +1,6 @@
 """Kernels of every operation that treat memory wrongly, and ones that declare how they treat it."""
 
+import abc
 import functools
 import types
 from collections.abc import Callable
@@ -38,7 +39,7 @@ def _mapped(tree: Any, change: Change) -> Any:
     return tree
 
 
-class _Changed:
+class _Changed(abc.ABC):
     """A kernel, some of whose calls differ."""
 
     def __init__(self, kernel: Any, *changed: str):
@@ -57,9 +58,9 @@ class _Changed:
         call = getattr(self._kernel, what)
         return self.change(call, given, named) if what in self._changed else call(*given, **named)
 
+    @abc.abstractmethod
     def change(self, call: Callable, given: tuple, named: dict[str, Any]) -> Any:
         """A call that differs."""
-        raise NotImplementedError
 
 
 class _SameMemory(_Changed):

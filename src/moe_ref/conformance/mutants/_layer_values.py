@@ -1,5 +1,6 @@
 """Wrong layers: experts, shared experts, biases and factors are mixed up."""
 
+import abc
 from typing import Any
 
 import numpy as np
@@ -135,10 +136,10 @@ class OutputBiasForEachSlot(Layer):
         return y + (layer.spec.router.k - 1) * wide(layer.output_bias)
 
 
-class _Shared(Layer):
+class _Shared(Layer, abc.ABC):
+    @abc.abstractmethod
     def times(self, layer: Any) -> float:
         """How often the shared expert counts."""
-        raise NotImplementedError
 
     def gate(self, layer, x):
         return super().gate(layer, x) * np.asarray(self.times(layer), x.dtype)

@@ -1,5 +1,7 @@
 """Quantisers that read their own codes and scales wrongly, somewhere."""
 
+import abc
+
 import numpy as np
 
 from moe_ref.conformance.mutants._mutant import kernels_in, wrong_ones
@@ -7,16 +9,16 @@ from moe_ref.conformance.mutants._quantize_kernel import Quantizer, quantizer
 from moe_ref.spec import MXSpec
 
 
-class _Reading(Quantizer):
+class _Reading(Quantizer, abc.ABC):
     """A right one, but for the values it gives."""
 
     def value(self, x):
         found = super().value(x)
         return found | {"values": self.changed(found["values"].copy(), x)}
 
+    @abc.abstractmethod
     def changed(self, values, x):
         """Other values."""
-        raise NotImplementedError
 
 
 class _ReadsNoInfinity(_Reading):
