@@ -164,6 +164,25 @@ class ThirdTileOfColumns(Kernel):
         return y
 
 
+class NarrowMatrixPositive(Kernel):
+    """A path for matrices of one row or column knows no negative numbers."""
+
+    killers = ("GRP-06", "GRP-33", "GRP-34")
+
+    def rows(self, x, w, expert):
+        return self._rectified(super().rows(x, w, expert), w)
+
+    def rows_back(self, dy, w, expert):
+        return self._rectified(super().rows_back(dy, w, expert), w)
+
+    def weight(self, x, dy, expert):
+        dw = super().weight(x, dy, expert)
+        return self._rectified(dw, dw)
+
+    def _rectified(self, sums, matrix):
+        return np.maximum(sums, 0) if 1 in matrix.shape else sums
+
+
 class DwOfFourTiles(Kernel):
     """The gradient of a weight is summed over the first 512 rows of its group alone."""
 

@@ -75,9 +75,11 @@ def based(rng: Rng, label: str, dtype: str, sizes=MIXED, **options) -> Case:
 
 
 def with_cotangent(rng: Rng, case: Case) -> Case:
-    """The case with a random cotangent, which is positive where weights are."""
+    """The case with a random cotangent, positive where every expert's weights have one sign."""
     shape = (len(case.arrays["x"]), case.arrays["w"].shape[2])
-    draw = normal if np.signbit(case.arrays["w"]).any() else _positive
+    negative = np.signbit(case.arrays["w"])
+    one_sign = negative.all(axis=(1, 2)) | ~negative.any(axis=(1, 2))
+    draw = _positive if one_sign.all() else normal
     return case.replace(cotangent=draw(rng, shape, case.dtype))
 
 
@@ -129,13 +131,26 @@ def edges(rng: Rng, dtype: str, budget: Budget) -> Iterator[Case]:
                 rng, f"{counted(rows, 'row')} before 7", dtype, [rows, 7], k=32, n=16
             )
     for k, n in _PAIRS if budget == "smoke" else itertools.product(EDGES, EDGES):
-        # A result with a single column, or a gradient, may be 0 by chance unless all are positive.
-        draw = _positive if 1 in (k, n) else None
-        yield grouped_case(rng, f"k={k}, n={n}", dtype, [5, 0, 11], k=k, n=n, draw=draw)
+        # A result with a single column, or a gradient, may be 0 by chance where signs are mixed.
+        if 1 in (k, n):
+            yield _one_sign_each(rng, f"k={k}, n={n}", dtype, k, n)
+        else:
+            yield grouped_case(rng, f"k={k}, n={n}", dtype, [5, 0, 11], k=k, n=n)
 
 
 # Each of `EDGES` once, and 1 as either.
 _PAIRS = ((1, 129), (128, 3), (31, 65), (63, 32), (33, 127), (251, 64), (2, 1))
+
+
+def _one_sign_each(rng: Rng, label: str, dtype: str, k: int, n: int) -> Case:
+    """Results and gradients of one sign for each expert: no sum cancels.
+
+    Results are negative, gradients of x and of w for one expert each.
+    """
+    case = grouped_case(rng, label, dtype, [5, 0, 11], k=k, n=n, draw=_positive)
+    case.arrays["w"][0] *= -1
+    case.arrays["x"][owners(case) == 2] *= -1
+    return case
 
 
 def _positive(rng: Rng, shape: tuple[int, ...], dtype: str) -> np.ndarray:
